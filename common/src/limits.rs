@@ -407,6 +407,8 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 256 * KIB as usize;
 pub const KEPT_OUTCOMES_MAX: usize = 1 << 16;
 /// Raft groups with a member on one node.
 pub const NODE_GROUPS_MAX: usize = 256;
+/// Largest id of a Raft group: a start keeps facts for every lower id.
+pub const GROUP_ID_MAX: u32 = (1 << 16) - 1;
 /// Bytes of log that a learner may lack when it becomes a voter: it receives them within a second.
 pub const PROMOTION_LAG_BYTES_MAX: u64 = 4 * MIB;
 /// Maximum number of object groups of a server without peers.
@@ -460,8 +462,8 @@ pub const PEER_REDIAL_MS_MAX: u64 = 2000;
 pub const PEER_PING_MS: u64 = 5000;
 /// Time after which a connection whose ping is not answered is closed.
 pub const PEER_PING_TIMEOUT_MS: u64 = 10_000;
-/// Accepted connections that have not passed the handshake. Each lasts at most [`PEER_HANDSHAKE_MS`]; further
-/// ones are closed at once.
+/// Accepted connections that have not passed the handshake. Each lasts at most [`PEER_HANDSHAKE_MS`], or a
+/// minute without a certificate; further ones are closed at once.
 pub const PEER_STRANGERS_MAX: usize = 256;
 /// Largest request or answer of a call between peers.
 pub const PEER_CALL_BYTES_MAX: usize = 16 * MIB as usize;
@@ -504,7 +506,7 @@ pub const NODE_HASH_BYTES: usize = 32;
 /// Join tokens that exist at once. Expired ones are removed when another one is created.
 pub const JOIN_TOKENS_MAX: usize = 64;
 /// Longest life of a join token: one hour.
-pub const JOIN_TOKEN_MS_MAX: i64 = 60 * 60 * 1000;
+pub const JOIN_TOKEN_MS_MAX: i64 = JOIN_TOKEN_SECS * 1000;
 /// Certificate authorities of the cluster: the one in use, and the next one while nodes change to it.
 pub const AUTHORITIES_MAX: usize = 2;
 /// Bytes of an authority's certificate, and of its sealed key. An ECDSA certificate has about 500.

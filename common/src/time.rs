@@ -49,6 +49,14 @@ pub fn interval(period: Duration) -> Interval {
     tokio::time::interval(period)
 }
 
+/// Returns the wait after `failures` failures in a row, at least one: `min_ms`, doubled with each further one
+/// up to `max_ms`.
+#[must_use]
+pub fn doubled_wait(failures: u32, min_ms: u64, max_ms: u64) -> Duration {
+    let factor = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
+    Duration::from_millis(min_ms.saturating_mul(factor).min(max_ms))
+}
+
 /// Blocks the thread for a duration.
 #[expect(clippy::disallowed_methods, reason = "the one place that blocks")]
 pub fn block_for(duration: Duration) {

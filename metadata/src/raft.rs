@@ -24,7 +24,7 @@ pub(crate) mod peers;
 #[cfg(test)]
 mod proposal_tests;
 pub(crate) mod queue;
-mod remote;
+pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod snapshot;

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Shared by all steps: paths, and the installation of Debian packages.
+# Shared by all steps: paths, the copy of the sources that is compiled, and the installation of Debian
+# packages.
 #
 # Everything that outlives one run (compiled crates, Python environments, logs) is under $MLGW_CACHE, outside
 # the clone, so that a fresh clone on the same machine starts with a warm cache.
@@ -9,13 +10,46 @@ set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 MLGW_CACHE=${MLGW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mlgw}
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$MLGW_CACHE/target}
-export REPO MLGW_CACHE CARGO_TARGET_DIR
+SOURCES=$MLGW_CACHE/sources
+# Tests that write files of the repository write them here.
+MLGW_REPO=$REPO
+export REPO MLGW_CACHE MLGW_REPO CARGO_TARGET_DIR SOURCES
 mkdir -p "$MLGW_CACHE"
 
 die() {
     printf '%s\n' "$*" >&2
     exit 1
 }
+
+# enter_sources: makes $SOURCES equal to this clone, and makes it the current directory.
+#
+# Cargo compiles a crate again if a file is newer than the compiled crate. All files of a fresh clone are new.
+# In $SOURCES a file keeps its time until its content changes, so only crates that changed are compiled.
+#
+# Only cargo commands that run here may use $CARGO_TARGET_DIR. A crate compiled in a clone would count as
+# compiled from the older files of $SOURCES, whatever the clone contained.
+enter_sources() {
+    lock_sources
+    apt_install rsync
+    mkdir -p "$SOURCES"
+    rsync --recursive --links --perms --checksum --delete --exclude=/.git --filter=':- .gitignore' \
+        "$REPO/" "$SOURCES/"
+    cd "$SOURCES"
+}
+
+# Waits until no other clone uses $SOURCES. Steps of one run share the lock.
+lock_sources() {
+    [ "${MLGW_LOCKED:-}" != "$SOURCES" ] || return 0
+    exec 9>"$SOURCES.lock"
+    if ! flock --nonblock 9; then
+        printf 'waiting: steps of another clone use %s\n' "$SOURCES" >&2
+        flock 9
+    fi
+    export MLGW_LOCKED=$SOURCES
+}
+
+# A process that outlives its step does not keep the lock.
+cargo() { command cargo "$@" 9>&-; }
 
 # apt_install PACKAGE...: installs the missing packages. Prints them, and asks first, unless this is root or
 # CI. Serialized by a lock, as steps run in parallel; a waiting step then finds the packages installed.
@@ -74,7 +108,7 @@ nginx() { program_of nginx usr/sbin/nginx; }
 
 # program_of_tests NAME: prints the path of a program of the tests; builds it if necessary.
 program_of_tests() {
-    cargo build --quiet --release --locked --manifest-path "$REPO/Cargo.toml" -p mlgw-tests --bin "$1" >&2
+    (enter_sources && cargo build --quiet --release --locked -p mlgw-tests --bin "$1") >&2
     printf '%s\n' "$CARGO_TARGET_DIR/release/$1"
 }
 

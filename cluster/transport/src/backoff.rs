@@ -1,14 +1,13 @@
 //! Waits between two dials, and the rate of requests to join. Pure.
 
 use mlgw_common::limits::{JOINS_BURST_MAX, JOINS_PER_SECOND_MAX, PEER_REDIAL_MS_MAX, PEER_REDIAL_MS_MIN};
-use mlgw_common::time::Instant;
+use mlgw_common::time::{Instant, doubled_wait};
 use std::time::Duration;
 
 /// Wait before the next dial after a number of dials that failed.
 pub(crate) fn redial_wait(failures: u32) -> Duration {
     debug_assert!(failures > 0, "the first dial does not wait");
-    let factor = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
-    Duration::from_millis(PEER_REDIAL_MS_MIN.saturating_mul(factor).min(PEER_REDIAL_MS_MAX))
+    doubled_wait(failures, PEER_REDIAL_MS_MIN, PEER_REDIAL_MS_MAX)
 }
 
 /// Rate of requests to join: a bucket of [`JOINS_BURST_MAX`] that fills with [`JOINS_PER_SECOND_MAX`]. The

@@ -186,17 +186,24 @@ impl<'a> CallPath<'a> {
         if answer.response.status() != ANSWERED {
             return Err(self.not_answered(answer).await);
         }
-        let length = content_length(answer.response.headers());
-        let bytes = self.collect(answer, PEER_CALL_BYTES_MAX).await?;
-        // A stream that is reset may look like the end of the body.
-        if length == Some(bytes.len()) { Ok(bytes) } else { Err(self.bad_answer("it is not complete")) }
+        self.collect(answer, PEER_CALL_BYTES_MAX).await
     }
 
+    /// Bytes of a complete answer.
     async fn collect(&self, answer: AnswerHead, limit: usize) -> Result<Bytes, CallError> {
         let AnswerHead { connection, response } = answer;
+        let length = content_length(response.headers());
         let body = Limited::new(response.into_body(), limit).collect();
         match timeout_at(self.deadline, body).await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Ok(collected)) => {
+                let bytes = collected.to_bytes();
+                // A stream that is reset may look like the end of the body.
+                if length == Some(bytes.len()) {
+                    Ok(bytes)
+                } else {
+                    Err(self.bad_answer("it is not complete"))
+                }
+            }
             Ok(Err(error)) => Err(self.broken(&connection, &*error)),
             Err(_) => Err(self.unknown(UnknownOutcome::Deadline)),
         }

@@ -29,7 +29,7 @@ use mlgw_common::time::{Instant, timeout_at};
 use mlgw_trust::CertifiedNode;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -42,8 +42,10 @@ pub(crate) struct InboundConnection {
     facts: StreamFacts,
     cancel: CancellationToken,
     session: OnceLock<PeerSession>,
-    /// Held until the handshake passed.
+    /// Held until the handshake passed, or the connection ends.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// True after a request to join.
+    joined: AtomicBool,
     /// Cancelled when no request after the present ones is answered.
     last_answer: CancellationToken,
 }
@@ -77,8 +79,8 @@ impl InboundConnection {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (session, last_answer) = (OnceLock::new(), CancellationToken::new());
-        let permit = Mutex::new(Some(permit));
-        Self { state, from, certified, facts, cancel, session, permit, last_answer }
+        let (permit, joined) = (Mutex::new(Some(permit)), AtomicBool::new(false));
+        Self { state, from, certified, facts, cancel, session, permit, joined, last_answer }
     }
 
     pub(crate) const fn has_certificate(&self) -> bool {
@@ -153,8 +155,10 @@ impl InboundConnection {
 
     /// Answers the one request of a node without a certificate.
     async fn join(&self, body: Incoming) -> Response<SentBody> {
-        // One request a connection: a second one finds no permit here.
-        let Some(_permit) = self.permit.lock().take() else { return empty(NOT_UNDERSTOOD) };
+        // One request a connection, whose permit is held until the connection ends.
+        if self.joined.swap(true, Relaxed) {
+            return empty(NOT_UNDERSTOOD);
+        }
         self.last_answer.cancel();
         if !self.state.joins.lock().is_within(Instant::now()) {
             return empty(BUSY);

@@ -79,10 +79,12 @@ async fn attempt(
 
 fn judge_answer(address: &PeerAddress, answer: Response<Bytes>) -> Result<Bytes, JoinError> {
     let bad = |reason: &str| JoinError::Unknown(UnknownOutcome::BadAnswer(reason.to_owned()));
+    // A stream that is reset may look like the end of the body.
+    let is_whole = content_length(answer.headers()) == Some(answer.body().len());
     match answer.status() {
-        ANSWERED if content_length(answer.headers()) == Some(answer.body().len()) => Ok(answer.into_body()),
+        ANSWERED if is_whole => Ok(answer.into_body()),
         BUSY => Err(JoinError::Busy { address: address.clone() }),
-        REFUSED => Err(decode_refusal(answer.body())
+        REFUSED if is_whole => Err(decode_refusal(answer.body())
             .map_or_else(|| bad("its refusal cannot be decoded"), JoinError::Refused)),
         StatusCode::PAYLOAD_TOO_LARGE => {
             let cause = "it accepts only shorter requests to join".to_owned();

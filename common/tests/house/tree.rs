@@ -91,10 +91,10 @@ impl Tree {
     }
 }
 
-/// Root of the repository at run time: a test compiled in one clone may run in another.
+/// Root of the clone: `MLGW_REPO` if the steps run the test, which compile a copy of the clone.
 pub(crate) fn root() -> PathBuf {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    Path::new(&package).parent().unwrap().to_owned()
+    let root = std::env::var_os("MLGW_REPO").map(PathBuf::from);
+    root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned())
 }
 
 /// True for the kinds of files that are read. Scripts of the steps have no extension.

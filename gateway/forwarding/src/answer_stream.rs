@@ -4,7 +4,7 @@
 //! room for bytes. Dropping the stream drops the future of the task.
 
 use crate::answer::{AnswerFrame, ForwardedAnswerHead};
-use crate::streams::StreamFault;
+use crate::streams::{PolledFrame, StreamFault};
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http_body::{Body, Frame};
@@ -50,10 +50,7 @@ where
     type Data = Bytes;
     type Error = StreamFault;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamFault>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         let polled = match &mut this.state {
             AnswerProgress::Awaited { answer, wanted } => match ready!(poll_head(answer, wanted, cx)) {

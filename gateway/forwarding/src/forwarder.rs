@@ -9,7 +9,7 @@ use crate::gate::{BodyGate, BodyOpening};
 use crate::head::{DeclaredBody, ForwardedContext, HeadError, encode_head};
 use crate::health::MemberHealth;
 use crate::route::{CandidateQueue, MapEpoch, RoutePreference, RouteTable, RouteTarget};
-use crate::streams::{MemberBody, MemberStreams, StreamFault, empty_body};
+use crate::streams::{MemberBody, MemberStreams, PolledFrame, StreamFault, empty_body, poll_bytes};
 use crate::verdict::RoutingVerdict;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -24,6 +24,7 @@ use mlgw_common::time::{Instant, timeout_at};
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::headers::head_too_large;
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -350,12 +351,7 @@ where
 
 /// Returns the next bytes of an answer.
 async fn next_piece(answer: &mut MemberBody) -> Result<Option<Bytes>, StreamFault> {
-    loop {
-        let Some(frame) = answer.frame().await else { return Ok(None) };
-        if let Ok(bytes) = frame?.into_data() {
-            return Ok(Some(bytes));
-        }
-    }
+    poll_fn(|cx| poll_bytes(answer, cx)).await.transpose()
 }
 
 /// The body of an answer does not have its announced length.
@@ -405,10 +401,7 @@ impl Body for ForwardedBody {
     type Data = Bytes;
     type Error = StreamFault;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamFault>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         if !this.first.is_empty() {
             let first = std::mem::take(&mut this.first);
@@ -417,20 +410,11 @@ impl Body for ForwardedBody {
         if this.left == Some(0) {
             return Poll::Ready(None);
         }
-        loop {
-            match ready!(Pin::new(&mut this.answer).poll_frame(cx)) {
-                Some(Ok(frame)) => {
-                    let Ok(bytes) = frame.into_data() else { continue };
-                    if !bytes.is_empty() {
-                        return Poll::Ready(Some(this.count(bytes)));
-                    }
-                }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => {
-                    return Poll::Ready(this.left.map(|left| Err(WrongLength { left }.into())));
-                }
-            }
-        }
+        Poll::Ready(match ready!(poll_bytes(&mut this.answer, cx)) {
+            Some(Ok(bytes)) => Some(this.count(bytes)),
+            Some(Err(error)) => Some(Err(error)),
+            None => this.left.map(|left| Err(WrongLength { left }.into())),
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -8,7 +8,7 @@
 //! `100 Continue`, only after [`BodyGate::open_body`]. A gate that is dropped before its body was sent ends
 //! the stream with an error.
 
-use crate::streams::StreamFault;
+use crate::streams::{PolledFrame, StreamFault, poll_bytes};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use mlgw_wire::error::S3Error;
@@ -168,39 +168,31 @@ where
     S3Error: From<B::Error>,
 {
     /// Polls the body of the client for its next bytes.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamFault>>> {
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Some(body) = self.body.as_mut().filter(|_| self.is_body_open) else {
             self.transport = Some(cx.waker().clone());
             return Poll::Pending;
         };
-        loop {
-            match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Pending => {
-                    // The forwarder may take the body.
-                    self.transport = Some(cx.waker().clone());
-                    return Poll::Pending;
+        let Poll::Ready(polled) = poll_bytes(body, cx) else {
+            // The forwarder may take the body.
+            self.transport = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        Poll::Ready(match polled {
+            Some(Ok(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Err(error)) => {
+                self.phase = GatePhase::Withheld;
+                self.fault = Some(error.into());
+                if let Some(waker) = self.forwarder.take() {
+                    waker.wake();
                 }
-                Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers of HTTP have no meaning in S3. Those of aws-chunked are part of the bytes.
-                    let Ok(bytes) = frame.into_data() else { continue };
-                    if !bytes.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
-                    }
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    self.phase = GatePhase::Withheld;
-                    self.fault = Some(error.into());
-                    if let Some(waker) = self.forwarder.take() {
-                        waker.wake();
-                    }
-                    return Poll::Ready(Some(Err(ClientBodyBroken.into())));
-                }
-                Poll::Ready(None) => {
-                    self.phase = GatePhase::Finished;
-                    return Poll::Ready(None);
-                }
+                Some(Err(ClientBodyBroken.into()))
             }
-        }
+            None => {
+                self.phase = GatePhase::Finished;
+                None
+            }
+        })
     }
 
     /// Returns true if no bytes follow.
@@ -222,10 +214,7 @@ where
     type Data = Bytes;
     type Error = StreamFault;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamFault>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let mut state = self.0.lock();
         if state.is_end() {
             state.phase = GatePhase::Finished;

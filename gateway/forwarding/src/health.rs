@@ -4,10 +4,9 @@
 
 use mlgw_common::NodeId;
 use mlgw_common::limits::{FORWARD_SUSPECT_MAX_MS, FORWARD_SUSPECT_MIN_MS, FORWARD_SUSPECTS_MAX};
-use mlgw_common::time::Instant;
+use mlgw_common::time::{Instant, doubled_wait};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// Failures of one member without a success between them.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +19,8 @@ impl Suspicion {
     /// Returns the suspicion after one more failure.
     fn after(earlier: Option<Self>, now: Instant) -> Self {
         let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
-        let doubled = 1_u64.checked_shl(failures - 1).unwrap_or(u64::MAX);
-        let millis = FORWARD_SUSPECT_MIN_MS.saturating_mul(doubled);
-        Self { failures, until: now + Duration::from_millis(millis.min(FORWARD_SUSPECT_MAX_MS)) }
+        let wait = doubled_wait(failures, FORWARD_SUSPECT_MIN_MS, FORWARD_SUSPECT_MAX_MS);
+        Self { failures, until: now + wait }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::gate::GO;
 use crate::head::DeclaredBody;
-use crate::streams::{MemberBody, StreamFault};
+use crate::streams::{MemberBody, PolledFrame, StreamFault, poll_bytes};
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -74,10 +74,7 @@ impl Body for ForwardedRequestBody {
     type Data = Bytes;
     type Error = StreamFault;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamFault>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         if this.has_ended {
             return Poll::Ready(None);
@@ -90,24 +87,9 @@ impl Body for ForwardedRequestBody {
             let early = std::mem::take(&mut this.early);
             return Poll::Ready(Some(this.count(early)));
         }
-        loop {
-            match ready!(Pin::new(&mut this.stream).poll_frame(cx)) {
-                Some(Ok(frame)) => {
-                    let Ok(bytes) = frame.into_data() else { continue };
-                    if !bytes.is_empty() {
-                        return Poll::Ready(Some(this.count(bytes)));
-                    }
-                }
-                Some(Err(error)) => {
-                    this.has_ended = true;
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => {
-                    this.has_ended = true;
-                    return Poll::Ready(None);
-                }
-            }
-        }
+        let polled = ready!(poll_bytes(&mut this.stream, cx));
+        this.has_ended = !matches!(polled, Some(Ok(_)));
+        Poll::Ready(polled.map(|polled| this.count(polled?)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,16 +2,42 @@
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty};
 use mlgw_common::NodeId;
 use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 /// Error of a stream that broke off.
 pub type StreamFault = Box<dyn Error + Send + Sync>;
 
 /// One direction of a stream, after its head.
 pub type MemberBody = UnsyncBoxBody<Bytes, StreamFault>;
+
+/// Result of a poll of a direction.
+pub(crate) type PolledFrame = Poll<Option<Result<Frame<Bytes>, StreamFault>>>;
+
+/// Polls a body for its next bytes, which are not empty. Trailers of HTTP are skipped: they have no meaning in
+/// S3, and those of aws-chunked are part of the bytes.
+pub(crate) fn poll_bytes<B>(body: &mut B, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, B::Error>>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    loop {
+        match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                let Ok(bytes) = frame.into_data() else { continue };
+                if !bytes.is_empty() {
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None => return Poll::Ready(None),
+        }
+    }
+}
 
 /// Returns a direction without bytes.
 #[must_use]

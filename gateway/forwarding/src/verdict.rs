@@ -112,6 +112,5 @@ impl RoutingVerdict {
 }
 
 fn shortened(reason: &str) -> String {
-    let end = (0..=reason.len().min(REASON_BYTES_MAX)).rev().find(|end| reason.is_char_boundary(*end));
-    reason[..end.unwrap_or(0)].to_owned()
+    reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned()
 }

@@ -91,7 +91,7 @@ impl ServerEngine {
         let hot = HotTier::open(options, catalogue.clone()).await?;
         // The log, the state and the directories now carry the identity.
         dir.finish_marking()?;
-        remove_leftovers(&StoreLocation::of(config));
+        remove_leftovers(&dir, &dir.location(config));
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
@@ -164,8 +164,8 @@ impl ServerEngine {
 }
 
 /// Removes catalogues that the one that was just opened replaced, and unfinished ones.
-fn remove_leftovers(place: &StoreLocation) {
-    match mlgw_store::remove_leftovers(place) {
+fn remove_leftovers(dir: &DataDir, place: &StoreLocation) {
+    match mlgw_store::remove_leftovers(dir, place) {
         Ok(removed) => removed.iter().for_each(|path| {
             tracing::info!(path = %path.display(), "removed a catalogue that is not in use");
         }),
@@ -203,7 +203,7 @@ impl StartResources {
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         if !config.catalogue.checkpoint_interval.is_zero() {
-            let place = StoreLocation::of(config);
+            let place = dir.location(config);
             checkpoint_dir::admit(&place, &dir.lineage())?;
         }
         Ok(Self { dir, sealer, segments, machine, files })
@@ -438,7 +438,7 @@ fn catalogue_options(
     machine: &MachineSizes,
     clock: &Arc<dyn Clock>,
 ) -> Result<CatalogueOptions, ServeError> {
-    let place = StoreLocation::of(config);
+    let place = dir.location(config);
     let mut options = CatalogueOptions::new(place.catalogue(), Arc::clone(clock));
     options.node = dir.lineage().node;
     options.durability = match config.durability {

@@ -23,7 +23,8 @@ use mlgw_policy_runtime::{ServerProfile, WatchedPolicyFiles, deleting_rules};
 use mlgw_segments::hot::write_mark;
 use std::sync::Arc;
 
-/// Reason that a server did not become the first node of a cluster. It is the server that it was.
+/// Reason that a server did not become the first node of a cluster. It is the server that it was, unless the
+/// last sync of `node.json` failed: then the next start finds the one or the other.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterInitError {
     /// The directory belongs to a node of a cluster.
@@ -92,17 +93,19 @@ pub async fn cluster_init(
     if let Some(unfit) = unfit_files(dir.path()).into_iter().next() {
         return Err(StoreVerbError::io(unfit.path)(unfit.source).into());
     }
-    let place = StoreLocation::of(config);
+    let place = dir.location(config);
     if is_unborn(&place)? {
         create_catalogue(config, &place, &dir, clock).await?;
     }
-    remove_leftovers(&place)?;
+    remove_leftovers(&dir, &place)?;
     let next = StoreLocation::with_catalogue(config, place.catalogue_name().next());
-    let division = divide(config, &place, &next, &dir, watch)?;
-    if !config.catalogue.checkpoint_interval.is_zero() {
-        watch("making a checkpoint", 0, 0);
-        checkpoint(&place, &next, &dir, &**clock)?;
+    let built = build(config, &place, &next, &dir, clock, watch);
+    if built.is_err() {
+        // The next start may need the space, and removes an unfinished catalogue only after it has opened its
+        // own. The error to report is the first one.
+        let _ = remove_leftovers(&dir, &place);
     }
+    let division = built?;
     store_files::sync_dir(dir.path()).map_err(StoreVerbError::io(dir.path()))?;
     let described = dir.node().clustered(next.catalogue_name()).map_err(DataDirError::from)?;
     dir.describe(described)?;
@@ -112,6 +115,23 @@ pub async fn cluster_init(
         catalogue: next.catalogue_name(),
         division,
     })
+}
+
+/// Builds the divided catalogue and its first checkpoint.
+fn build(
+    config: &Config,
+    place: &StoreLocation,
+    next: &StoreLocation,
+    dir: &DataDir,
+    clock: &Arc<dyn Clock>,
+    watch: ProgressCallback<'_>,
+) -> Result<DivisionReport, ClusterInitError> {
+    let division = divide(config, place, next, dir, watch)?;
+    if !config.catalogue.checkpoint_interval.is_zero() {
+        watch("making a checkpoint", 0, 0);
+        checkpoint(place, next, dir, &**clock)?;
+    }
+    Ok(division)
 }
 
 fn refuse_member(config: &Config, node: Option<&NodeDescription>) -> Result<(), ClusterInitError> {

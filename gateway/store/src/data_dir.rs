@@ -20,7 +20,9 @@
 use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use super::start_reserve;
 use crate::catalogue_dir::CatalogueName;
+use crate::location::StoreLocation;
 use mlgw_common::{Lineage, NodeId, Timestamp, regular};
+use mlgw_config::Config;
 use mlgw_credentials::Sealer;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -136,6 +138,13 @@ impl DataDir {
     pub const fn node(&self) -> &NodeDescription {
         &self.node
     }
+
+    /// Returns the locations of the parts of this directory. `node.json` is not read again, because a read
+    /// that fails must not choose another catalogue.
+    #[must_use]
+    pub fn location(&self, config: &Config) -> StoreLocation {
+        StoreLocation::with_catalogue(config, self.node.catalogue)
+    }
 }
 
 /// Creates a directory and locks it for this process until the file is dropped.
@@ -229,6 +238,7 @@ mod tests {
     use super::{DataDir, DataDirError, lock_segment_dir};
     use crate::catalogue_dir::CatalogueName;
     use mlgw_common::Timestamp;
+    use mlgw_config::{Config, ConfigSources, LoadedConfig};
     use std::os::unix::fs::MetadataExt as _;
 
     #[test]
@@ -276,6 +286,22 @@ mod tests {
         std::fs::remove_file(dir.path().join("node.json")).unwrap();
         std::fs::create_dir(dir.path().join("catalogue")).unwrap();
         assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Damaged { .. })));
+    }
+
+    #[test]
+    fn the_location_is_that_of_the_locked_directory_even_if_its_description_cannot_be_read_again() {
+        let room = tempfile::tempdir().unwrap();
+        let dir = room.path().join("d");
+        let (mut open, _) = DataDir::open(&dir, Timestamp(0)).unwrap();
+        let second = CatalogueName::FIRST.next();
+        open.describe(open.node().clustered(second).unwrap()).unwrap();
+        for catalogue in ["catalogue", "catalogue-1"] {
+            std::fs::create_dir_all(dir.join(catalogue)).unwrap();
+        }
+        std::fs::write(dir.join("node.json"), "cut off").unwrap();
+        let config = LoadedConfig::load(&ConfigSources::default()).unwrap().config;
+        let config = Config { data_dir: dir.clone(), ..config };
+        assert_eq!(open.location(&config).catalogue_name(), second);
     }
 
     #[test]

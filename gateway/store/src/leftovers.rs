@@ -14,14 +14,14 @@ use mlgw_formats::store_files;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Removes the catalogues of `place` that do not count, and their checkpoints. The caller holds the
-/// directory's lock. Returns the removed paths.
+/// Removes the catalogues of a locked directory that do not count, and their checkpoints. `place` is its
+/// location. Returns the removed paths.
 ///
 /// # Errors
-/// When `node.json` is unreadable, or a directory cannot be read or removed.
-pub fn remove_leftovers(place: &StoreLocation) -> Result<Vec<PathBuf>, DataDirError> {
-    let Some(node) = DataDir::description(&place.dir)? else { return Ok(Vec::new()) };
-    assert_eq!(node.catalogue, place.catalogue_name(), "the place is that of the description");
+/// When a directory cannot be read or removed.
+pub fn remove_leftovers(dir: &DataDir, place: &StoreLocation) -> Result<Vec<PathBuf>, DataDirError> {
+    let node = dir.node();
+    assert_eq!(node.catalogue, place.catalogue_name(), "the location is that of the directory");
     if !place.has_run() {
         return Ok(Vec::new());
     }
@@ -82,7 +82,6 @@ mod tests {
     use super::remove_leftovers;
     use crate::catalogue_dir::CatalogueName;
     use crate::data_dir::DataDir;
-    use crate::location::StoreLocation;
     use mlgw_common::Timestamp;
     use mlgw_config::{Config, ConfigSources, LoadedConfig};
     use mlgw_segments::hot::write_mark;
@@ -117,23 +116,23 @@ mod tests {
         for checkpoint in ["checkpoint-3", "checkpoint-4.new", "catalogue-1/checkpoint-1", "catalogue-7"] {
             std::fs::create_dir_all(dir.join("checkpoints").join(checkpoint)).unwrap();
         }
-        remove_leftovers(&StoreLocation::of(&config)).unwrap();
+        remove_leftovers(&held, &held.location(&config)).unwrap();
         assert_eq!(names(&dir.join("checkpoints")).len(), 4, "the directory has no mark of this server");
         write_mark(&dir.join("checkpoints"), &lineage.own).unwrap();
         catalogue(dir, "catalogue-1");
-        remove_leftovers(&StoreLocation::of(&config)).unwrap();
+        remove_leftovers(&held, &held.location(&config)).unwrap();
         assert!(dir.join("catalogue").exists() && !dir.join("catalogue-1").exists());
         assert!(dir.join("catalogue-x").exists() && dir.join("my-catalogue").exists());
         assert_eq!(names(&dir.join("checkpoints")), ["checkpoint-3", "checkpoint-4.new", "owner"]);
 
         held.describe(held.node().clustered(CatalogueName::FIRST.next()).unwrap()).unwrap();
         std::fs::create_dir_all(dir.join("catalogue-1")).unwrap();
-        assert!(remove_leftovers(&StoreLocation::of(&config)).unwrap().is_empty(), "it has no log");
+        assert!(remove_leftovers(&held, &held.location(&config)).unwrap().is_empty(), "it has no log");
         assert!(dir.join("catalogue").exists());
         catalogue(dir, "catalogue-1");
         std::fs::create_dir_all(dir.join("checkpoints/catalogue-1/checkpoint-1")).unwrap();
         write_mark(&dir.join("checkpoints/catalogue-1"), &lineage.own).unwrap();
-        remove_leftovers(&StoreLocation::of(&config)).unwrap();
+        remove_leftovers(&held, &held.location(&config)).unwrap();
         assert!(!dir.join("catalogue").exists() && dir.join("catalogue-1/log/CURRENT").exists());
         assert_eq!(names(&dir.join("checkpoints")), ["catalogue-1", "owner"]);
         assert_eq!(names(&dir.join("checkpoints/catalogue-1")), ["checkpoint-1", "owner"]);

@@ -223,6 +223,8 @@ impl NodeDescription {
             cluster: given.cluster,
             id: Some(given.id),
             role: given.role,
+            // A repair without `node.json` then sees that the node had peers.
+            catalogue: CatalogueName::FIRST.next(),
             start: Some(StartStamp::default()),
             incarnation: given.incarnation,
             earlier: given.earlier.clone(),

@@ -4,13 +4,16 @@
 
 use std::path::{Path, PathBuf};
 
-/// Returns the root of the repository that the running test belongs to.
+/// Returns the root of the clone: `MLGW_REPO` if the steps run the test, which compile a copy of the clone,
+/// otherwise the root of the workspace of the test.
 #[must_use]
 pub fn root() -> PathBuf {
-    // Read at run time, because a test that was compiled in another clone may run in this one.
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    if let Some(root) = std::env::var_os("MLGW_REPO") {
+        return root.into();
+    }
     let is_root = |dir: &&Path| dir.join("Cargo.lock").exists();
-    Path::new(&package).ancestors().find(is_root).unwrap_or(Path::new(".")).to_owned()
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().find(is_root).unwrap_or(Path::new(".")).to_owned()
 }
 
 /// Asserts that the repository's file `name` has exactly `text` between its lines `<!-- begin MARK -->` and

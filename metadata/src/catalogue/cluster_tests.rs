@@ -15,8 +15,10 @@ use crate::view::RowReader as _;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use mlgw_common::NodeId;
+use mlgw_common::limits::GROUP_ID_MAX;
 use mlgw_common::time::{sleep, timeout};
 use mlgw_formats::command::{Change, Command, CreateBucket, SetBucketState};
+use mlgw_formats::member_calls::{CreateMemberCall, MemberCall, MemberRequest};
 use mlgw_formats::schema::{Bucket, BucketState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -278,6 +280,10 @@ async fn voters_are_one_three_or_five_and_have_the_log() {
     cluster.network.isolate(3);
     assert!(matches!(first.add_learner(0, NodeId(3)).await, Err(ChangeMembersError::NodeFailed { .. })));
     first.inner().groups.system().add_learner(NodeId(3)).await.unwrap();
+    // A start keeps facts for every id up to the largest.
+    let create = MemberRequest::CreateMember(CreateMemberCall {});
+    let create = MemberCall::encode_request(GROUP_ID_MAX + 1, create);
+    assert!(cluster.node(2).serve_call(NodeId(1), create).await.is_err());
     let voters = |nodes: &[u64]| nodes.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
     for bad in [&[][..], &[1, 2], &[2, 3, 4], &[1, 2, 4], &[1, 2, 3, 4]] {
         let refused = first.change_voters(0, &voters(bad)).await;

@@ -4,19 +4,16 @@
 //! the one before it may have stopped anywhere; every step is repeatable.
 
 use super::groups::SYSTEM_GROUP;
-use super::inner::{CatalogueInner, not_leading};
+use super::inner::{CatalogueInner, propose_error};
 use super::options::ProposeError;
 use super::stop_signal::StopSignal;
-use crate::raft::error::GroupError;
 use crate::raft::peers::{CallRefused, MemberLane, PeerError};
+use crate::raft::remote::RemoteNetwork;
 use crate::raft::serve::declined;
-use bytes::Bytes;
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
 use mlgw_formats::command::{Change, Command, Reply};
-use mlgw_formats::member_calls::{
-    DeclineReason, MemberAnswer, MemberCall, MemberReply, MemberRequest, SagaCall, SagaReply,
-};
+use mlgw_formats::member_calls::{DeclineReason, MemberReply, MemberRequest, SagaCall, SagaReply};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -98,12 +95,12 @@ impl CatalogueInner {
 
     /// Runs a saga on the leader of the system group, which may be another node. A saga that certainly did
     /// not begin is sent again for a while.
-    pub(super) async fn lead_saga(&self, change: Change) -> Result<Reply, ProposeError> {
+    pub(super) async fn lead_saga(self: &Arc<Self>, change: Change) -> Result<Reply, ProposeError> {
         let deadline = Instant::now() + LEADER_WAIT;
         loop {
             let outcome = match self.groups.system().leadership() {
-                Ok(_) => self.run_saga(change.clone()).await,
-                Err(error) => self.saga_elsewhere(&error, change.clone()).await,
+                Ok(_) => self.run_whole_saga(change.clone()).await,
+                Err(error) => self.saga_elsewhere(propose_error(error), change.clone()).await,
             };
             let may_repeat = matches!(outcome, Err(ProposeError::NotLeader { .. }));
             if !may_repeat || self.opener.peers.is_none() || Instant::now() >= deadline {
@@ -113,19 +110,25 @@ impl CatalogueInner {
         }
     }
 
+    /// Runs a saga in a task of its own: it goes on if its caller no longer waits.
+    async fn run_whole_saga(self: &Arc<Self>, change: Change) -> Result<Reply, ProposeError> {
+        let inner = Arc::clone(self);
+        let ran = tokio::spawn(async move { inner.run_saga(change).await }).await;
+        ran.unwrap_or(Err(ProposeError::UnknownOutcome))
+    }
+
     /// Sends a saga to the leader, and waits until this node has applied its result.
-    async fn saga_elsewhere(&self, error: &GroupError, change: Change) -> Result<Reply, ProposeError> {
-        let not_sent = not_leading(error);
+    async fn saga_elsewhere(&self, not_sent: ProposeError, change: Change) -> Result<Reply, ProposeError> {
         let Some(peers) = &self.opener.peers else { return Err(not_sent) };
         let own = self.resident.node;
         let Some(leader) = self.groups.system().leader().filter(|leader| *leader != own) else {
             return Err(not_sent);
         };
         let request = MemberRequest::Saga(SagaCall { command: Command::from(change) });
-        let call = MemberCall::encode_request(SYSTEM_GROUP, request);
-        let called = peers.call(leader, MemberLane::Log, call, Instant::now() + SAGA_MAX).await;
+        let network = RemoteNetwork { peers: Arc::clone(peers), group: SYSTEM_GROUP };
+        let called = network.call(leader, MemberLane::Log, request, Instant::now() + SAGA_MAX).await;
         let reply = match called {
-            Ok(answer) => MemberAnswer::read(answer).map_err(|_| ProposeError::UnknownOutcome)?,
+            Ok(reply) => reply,
             Err(PeerError::NotSent(_) | PeerError::Refused(_)) => {
                 return Err(ProposeError::NotLeader { leader: Some(leader) });
             }
@@ -150,31 +153,26 @@ impl CatalogueInner {
     }
 
     /// Runs a saga for another node.
-    pub(super) async fn serve_saga(self: &Arc<Self>, call: SagaCall) -> Result<Bytes, CallRefused> {
+    pub(super) async fn serve_saga(self: &Arc<Self>, call: SagaCall) -> Result<MemberReply, CallRefused> {
         let is_saga = |change: &Change| {
             matches!(change, Change::CreateBucket(_) | Change::RemoveBucket(_) | Change::RebindBucket(_))
         };
         let Some(change) = call.command.change.filter(is_saga) else {
             return Err(CallRefused("the command begins no saga".into()));
         };
-        // A task of its own: the saga goes on if the other node no longer waits.
-        let inner = Arc::clone(self);
-        let outcome = tokio::spawn(async move { inner.run_saga(change).await }).await;
-        let outcome = match outcome.unwrap_or(Err(ProposeError::UnknownOutcome)) {
+        let outcome = match self.run_whole_saga(change).await {
             Ok(reply) => Ok(reply),
             Err(ProposeError::Rejected(reject)) => Err(reject),
             Err(ProposeError::NotLeader { leader }) => {
-                return Ok(answer(declined(DeclineReason::NotLeader, leader)));
+                return Ok(declined(DeclineReason::NotLeader, leader));
             }
-            Err(ProposeError::Overloaded) => return Ok(answer(declined(DeclineReason::Overloaded, None))),
+            Err(ProposeError::Overloaded) => return Ok(declined(DeclineReason::Overloaded, None)),
             Err(
                 ProposeError::UnknownOutcome | ProposeError::NotFinalized { .. } | ProposeError::Stopping,
-            ) => return Ok(answer(declined(DeclineReason::UnknownOutcome, None))),
+            ) => return Ok(declined(DeclineReason::UnknownOutcome, None)),
         };
-        Ok(answer(MemberReply::Saga(SagaReply::of(&outcome)?)))
+        // The saga has run: after a refusal the other node would send it again.
+        let reply = SagaReply::of(&outcome).map(MemberReply::Saga);
+        Ok(reply.unwrap_or_else(|_| declined(DeclineReason::UnknownOutcome, None)))
     }
-}
-
-fn answer(reply: MemberReply) -> Bytes {
-    MemberAnswer::encode_reply(reply)
 }

@@ -306,7 +306,8 @@ impl CatalogueInner {
     }
 }
 
-fn propose_error(error: GroupError) -> ProposeError {
+/// The error of a proposal in a group.
+pub(super) fn propose_error(error: GroupError) -> ProposeError {
     match error {
         GroupError::Rejected(reject) => ProposeError::Rejected(reject),
         GroupError::Overloaded => ProposeError::Overloaded,
@@ -314,11 +315,6 @@ fn propose_error(error: GroupError) -> ProposeError {
         GroupError::UnknownOutcome => ProposeError::UnknownOutcome,
         GroupError::Stopped => ProposeError::Stopping,
     }
-}
-
-/// The error of work for the leader of a group, on another member.
-pub(super) fn not_leading(error: &GroupError) -> ProposeError {
-    propose_error(error.clone())
 }
 
 /// Stores that are closed when their last owner drops them.

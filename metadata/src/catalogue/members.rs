@@ -5,14 +5,15 @@ use super::inner::CatalogueInner;
 use crate::raft::group::Group;
 use crate::raft::members::{ChangeMembersError, GroupMembers};
 use crate::raft::peers::{CallRefused, MemberLane};
-use crate::raft::serve::overloaded;
+use crate::raft::remote::RemoteNetwork;
+use crate::raft::serve::declined;
 use crate::raft::snapshot_receiver::IncomingSnapshot;
 use bytes::Bytes;
 use mlgw_common::NodeId;
-use mlgw_common::limits::NODE_GROUPS_MAX;
+use mlgw_common::limits::{GROUP_ID_MAX, NODE_GROUPS_MAX};
 use mlgw_common::time::Instant;
 use mlgw_formats::member_calls::{
-    CreateMemberCall, EmptyReply, MemberAnswer, MemberCall, MemberReply, MemberRequest,
+    CreateMemberCall, DeclineReason, EmptyReply, MemberAnswer, MemberCall, MemberReply, MemberRequest,
 };
 use mlgw_formats::member_snapshot::SnapshotHead;
 use std::collections::BTreeSet;
@@ -72,7 +73,7 @@ impl Catalogue {
     /// [`ChangeMembersError::NotLeader`] on another node; if the node does not answer.
     pub async fn add_learner(&self, group: u32, node: NodeId) -> Result<(), ChangeMembersError> {
         let member = self.inner.changing(group)?;
-        member.members()?;
+        member.check_leading()?;
         self.inner.create_member_at(group, node).await?;
         member.add_learner(node).await
     }
@@ -124,14 +125,15 @@ impl CatalogueInner {
         match &request {
             MemberRequest::CreateMember(_) => self.create_member(group).await?,
             MemberRequest::Propose(_) if self.log_bound.admit(|| self.log_bytes()).await.is_err() => {
-                return Ok(overloaded());
+                return Ok(MemberAnswer::encode_reply(declined(DeclineReason::Overloaded, None)));
             }
             _ => {}
         }
-        if let MemberRequest::Saga(saga) = request {
-            return self.serve_saga(saga).await;
-        }
-        Ok(MemberAnswer::encode_reply(self.member(group)?.serve(from, request).await?))
+        let reply = match request {
+            MemberRequest::Saga(saga) => self.serve_saga(saga).await?,
+            request => self.member(group)?.serve(from, request).await?,
+        };
+        Ok(MemberAnswer::encode_reply(reply))
     }
 
     /// Creates an empty member of a group, unless this node has one.
@@ -140,7 +142,8 @@ impl CatalogueInner {
         if self.groups.get(group).is_some() {
             return Ok(());
         }
-        if self.opener.peers.is_none() || self.groups.all().len() >= NODE_GROUPS_MAX {
+        let is_full = group > GROUP_ID_MAX || self.groups.all().len() >= NODE_GROUPS_MAX;
+        if self.opener.peers.is_none() || is_full {
             return Err(CallRefused("this node takes no further group".into()));
         }
         let member = self.opener.create(group).await?;
@@ -155,13 +158,12 @@ impl CatalogueInner {
             return Ok(());
         }
         let peers = self.opener.peers.as_ref().ok_or_else(|| failed("this node has no peers".into()))?;
-        let call = MemberCall::encode_request(group, MemberRequest::CreateMember(CreateMemberCall {}));
-        let called = peers.call(node, MemberLane::Control, call, Instant::now() + CREATE_MAX).await;
-        let answer = called.map_err(|error| failed(error.to_string()))?;
-        match MemberAnswer::read(answer) {
-            Ok(MemberReply::MemberExists(EmptyReply {})) => Ok(()),
-            Ok(other) => Err(failed(format!("an answer that does not fit: {other:?}"))),
-            Err(error) => Err(failed(error.to_string())),
+        let network = RemoteNetwork { peers: Arc::clone(peers), group };
+        let request = MemberRequest::CreateMember(CreateMemberCall {});
+        let called = network.call(node, MemberLane::Control, request, Instant::now() + CREATE_MAX).await;
+        match called.map_err(|error| failed(error.to_string()))? {
+            MemberReply::MemberExists(EmptyReply {}) => Ok(()),
+            other => Err(failed(format!("an answer that does not fit: {other:?}"))),
         }
     }
 }

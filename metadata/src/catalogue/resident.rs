@@ -32,6 +32,9 @@ const CLUSTER_VERSION_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::ClusterVersio
 /// Key of the row with the next node's id.
 const NEXT_NODE_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::NextNode as u8];
 
+/// Bytes for objects while rows are loaded that replace all others. None are objects.
+const FRESH_OBJECTS_BYTES: usize = 1 << 16;
+
 /// Rows of a family that are loaded at a time.
 const LOAD_ROWS: usize = 4096;
 
@@ -254,19 +257,6 @@ impl Resident {
         Ok(())
     }
 
-    /// Replaces all nodes at once: no reader finds a node missing meanwhile, and so takes it for a removed
-    /// one.
-    fn replace_nodes(&self, rows: &dyn RowReader) -> Result<(), StoreError> {
-        let found = rows.range(&Family::Node.start(), &Family::Node.end(), usize::MAX)?;
-        let mut nodes = BTreeMap::new();
-        for (row, value) in &found {
-            nodes.insert(NodeId(parse_number_key(Family::Node, row)?), Arc::new(decode(value)?));
-        }
-        *self.nodes.write() = nodes;
-        self.node_changed.notify_waiters();
-        rows.get(&NEXT_NODE_ROW)?.map_or(Ok(()), |row| self.set_next_node(&row))
-    }
-
     fn load(&self, rows: &dyn RowReader, family: Family) -> Result<(), StoreError> {
         let mut from = family.start();
         loop {
@@ -336,17 +326,12 @@ impl Watcher for Resident {
         if let Some(row) = rows.get(&CLUSTER_VERSION_ROW)? {
             self.set_cluster_version(&row)?;
         }
-        self.replace_nodes(rows)?;
-        self.buckets.write().clear();
-        self.credentials.write().clear();
-        self.segments.write().clear();
-        self.partitions.write().clear();
-        self.datasets.write().clear();
-        self.jobs.write().clear();
-        self.policies.write().clear();
+        // Each map is replaced as a whole: no reader misses a row meanwhile, and so denies what exists.
+        let fresh = Self::new(self.node, self.known_version, FRESH_OBJECTS_BYTES);
         let families = [
             Family::Bucket,
             Family::Credential,
+            Family::Node,
             Family::Partition,
             Family::Segment,
             Family::Dataset,
@@ -354,9 +339,23 @@ impl Watcher for Resident {
             Family::Policy,
         ];
         for family in families {
-            self.load(rows, family)?;
+            fresh.load(rows, family)?;
         }
-        Ok(())
+        *self.buckets.write() = fresh.buckets.into_inner();
+        *self.credentials.write() = fresh.credentials.into_inner();
+        *self.nodes.write() = fresh.nodes.into_inner();
+        *self.partitions.write() = fresh.partitions.into_inner();
+        *self.segments.write() = fresh.segments.into_inner();
+        *self.datasets.write() = fresh.datasets.into_inner();
+        *self.jobs.write() = fresh.jobs.into_inner();
+        *self.policies.write() = fresh.policies.into_inner();
+        // Another group may hold the objects of a range now.
+        self.objects.clear();
+        self.bucket_changed.notify_waiters();
+        self.node_changed.notify_waiters();
+        self.job_changed.notify_waiters();
+        // After the nodes: an id below it without a row is that of a removed node.
+        rows.get(&NEXT_NODE_ROW)?.map_or(Ok(()), |row| self.set_next_node(&row))
     }
 }
 
@@ -364,5 +363,53 @@ impl Resident {
     /// Number of bodies that wait in the release queues.
     pub(crate) fn releases_waiting(&self) -> u64 {
         self.releases.load(Ordering::Relaxed).try_into().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Resident;
+    use crate::raft::machine::Watcher as _;
+    use crate::store_error::StoreError;
+    use crate::view::{MemoryRows, Row, RowReader};
+    use mlgw_common::NodeId;
+    use mlgw_formats::cluster_version::CLUSTER_VERSION;
+    use mlgw_formats::schema::{Bucket, BucketState, Partition, bucket, encode, partition};
+
+    /// Rows whose readers find the bucket of `resident` at every read.
+    struct WatchedRows<'a> {
+        rows: MemoryRows,
+        resident: &'a Resident,
+    }
+
+    impl RowReader for WatchedRows<'_> {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            assert!(self.resident.bucket("data").is_some(), "a bucket that exists is missing meanwhile");
+            self.rows.get(key)
+        }
+
+        fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError> {
+            assert!(self.resident.bucket("data").is_some(), "a bucket that exists is missing meanwhile");
+            self.rows.range(from, end, max)
+        }
+    }
+
+    #[test]
+    fn rows_that_replace_all_others_are_never_missing_meanwhile() {
+        let state = BucketState::Active as i32;
+        let found = Bucket { name: "data".into(), id: 7, state, ..Bucket::default() };
+        let mut rows = MemoryRows::default();
+        rows.0.insert(bucket::row("data"), encode(&found));
+        let start = partition::PartitionStart::default();
+        rows.0.insert(partition::row_key(&start), encode(&Partition { group: 1 }));
+        let resident = Resident::new(NodeId(1), CLUSTER_VERSION, 1 << 16);
+        resident.replaced(0, &rows).unwrap();
+        assert!(resident.is_partitioned());
+        rows.0.remove(&bucket::row("data"));
+        let other = Bucket { name: "other".into(), id: 8, state, ..Bucket::default() };
+        rows.0.insert(bucket::row("other"), encode(&other));
+        let watched = WatchedRows { rows, resident: &resident };
+        resident.replaced(0, &watched).unwrap();
+        assert!(resident.bucket("data").is_none() && resident.bucket("other").is_some());
     }
 }

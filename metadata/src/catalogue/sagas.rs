@@ -12,7 +12,7 @@
 //! that the next one has decided otherwise. Other nodes send the whole saga to the leader.
 
 use super::groups::SYSTEM_GROUP;
-use super::inner::{CatalogueInner, not_leading, unreachable_reply};
+use super::inner::{CatalogueInner, propose_error, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use mlgw_common::BucketName;
 use mlgw_common::limits::JOB_ROWS_MAX;
@@ -25,7 +25,10 @@ use mlgw_formats::schema::{Binding, Bucket, BucketState};
 use std::sync::Arc;
 
 impl CatalogueInner {
-    pub(super) async fn create_bucket(&self, new: NewBucket) -> Result<Arc<Bucket>, CreateBucketError> {
+    pub(super) async fn create_bucket(
+        self: &Arc<Self>,
+        new: NewBucket,
+    ) -> Result<Arc<Bucket>, CreateBucketError> {
         let create = CreateBucket {
             name: new.name.as_str().to_owned(),
             owner: new.owner,
@@ -48,7 +51,7 @@ impl CatalogueInner {
     }
 
     pub(super) async fn rebind_bucket(
-        &self,
+        self: &Arc<Self>,
         bucket: &Bucket,
         from: Binding,
         to: Binding,
@@ -60,7 +63,7 @@ impl CatalogueInner {
         }
     }
 
-    pub(super) async fn delete_bucket(&self, name: &BucketName) -> Result<(), DeleteBucketError> {
+    pub(super) async fn delete_bucket(self: &Arc<Self>, name: &BucketName) -> Result<(), DeleteBucketError> {
         let bucket = self.resident.bucket(name.as_str()).ok_or(DeleteBucketError::NoSuchBucket)?;
         let remove = RemoveBucket { name: bucket.name.clone(), bucket_id: bucket.id };
         match self.lead_saga(Change::RemoveBucket(remove)).await {
@@ -88,12 +91,12 @@ impl CatalogueInner {
 
     /// A saga under the present leadership of this node.
     fn begin_saga(&self) -> Result<Saga<'_>, ProposeError> {
-        let leadership = self.groups.system().leadership().map_err(|error| not_leading(&error))?;
+        let leadership = self.groups.system().leadership().map_err(propose_error)?;
         Ok(Saga { catalogue: self, leadership })
     }
 
-    /// Resumes the sagas that a crash or a change of the leader interrupted. The failure of
-    /// one saga does not stop the others.
+    /// Resumes the sagas that a crash or a change of the leader interrupted. The failure of one saga does not
+    /// stop the others.
     pub(super) async fn resume_sagas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
         let saga = self.begin_saga()?;
@@ -219,7 +222,7 @@ impl Saga<'_> {
                 self.catalogue.propose_to(group, command).await
             }
             Ok(_) => Err(ProposeError::NotLeader { leader: None }),
-            Err(error) => Err(not_leading(&error)),
+            Err(error) => Err(propose_error(error)),
         }
     }
 }
@@ -227,7 +230,20 @@ impl Saga<'_> {
 /// The outcome of a saga that has begun: an error without any change holds for its last step only.
 fn begun<T>(outcome: Result<T, ProposeError>) -> Result<T, ProposeError> {
     outcome.map_err(|error| match error {
-        ProposeError::NotLeader { .. } => ProposeError::UnknownOutcome,
+        ProposeError::NotLeader { .. } | ProposeError::Overloaded => ProposeError::UnknownOutcome,
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begun;
+    use crate::catalogue::options::ProposeError;
+
+    #[test]
+    fn a_saga_that_has_begun_does_not_report_that_nothing_changed() {
+        for error in [ProposeError::NotLeader { leader: None }, ProposeError::Overloaded] {
+            assert_eq!(begun::<()>(Err(error)), Err(ProposeError::UnknownOutcome));
+        }
+    }
 }

@@ -122,7 +122,8 @@ impl From<StoreError> for ChangeMembersError {
 type Changed = Result<(), ChangeMembersError>;
 
 impl Group {
-    fn check_leading(&self) -> Changed {
+    /// Fails on a member that does not lead.
+    pub(crate) fn check_leading(&self) -> Changed {
         self.leadership().map(drop).map_err(|error| match error {
             GroupError::NotLeader { leader } => ChangeMembersError::NotLeader { leader },
             _ => ChangeMembersError::NotLeader { leader: None },

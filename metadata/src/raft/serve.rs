@@ -6,7 +6,6 @@ use super::error::GroupError;
 use super::group::Group;
 use super::peers::CallRefused;
 use crate::catalogue::options::BarrierError;
-use bytes::Bytes;
 use mlgw_common::NodeId;
 use mlgw_common::limits::BATCH_COMMANDS_MAX;
 use mlgw_formats::cluster_version::check_known;
@@ -14,8 +13,8 @@ use mlgw_formats::log_batch::Batch;
 use mlgw_formats::log_entry::log_position;
 use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
 use mlgw_formats::member_calls::{
-    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberAnswer, MemberReply, MemberRequest,
-    ProposeCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
+    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, ProposeCall,
+    TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
 };
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, ClientWriteResult, TransferLeaderError,
@@ -158,9 +157,4 @@ fn vote_reply(answered: &VoteResponse<RaftTypes>) -> MemberReply {
         is_granted: answered.vote_granted,
         last: position(answered.last_log_id.as_ref()),
     })
-}
-
-/// Bytes of an answer that declines a proposal because too many commands wait.
-pub(crate) fn overloaded() -> Bytes {
-    MemberAnswer::encode_reply(declined(DeclineReason::Overloaded, None))
 }

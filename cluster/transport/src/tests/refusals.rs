@@ -8,6 +8,7 @@ use bytes::Bytes;
 use mlgw_common::NodeId;
 use mlgw_trust::{NodeStart, StartRefusal};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::task::JoinHandle;
 
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -103,17 +104,27 @@ async fn a_removed_node_is_refused_by_others_and_refuses_itself() {
     assert_eq!(two.echo(ONE).await, Err(CallError::NotSent { node: ONE, reason: NotSent::Removed }));
 }
 
-#[tokio::test]
-async fn removal_closes_the_open_connections() {
-    let cluster = TestCluster::new();
-    let [one, two] = cluster.pair().await;
+/// Begins a call to node 2 that does not end by itself.
+async fn waiting_call(one: &TransportNode, two: &TransportNode) -> JoinHandle<Result<Bytes, CallError>> {
     let transport = one.transport.clone();
     let call = async move { transport.call(TWO, Channel::Log, WAIT, Bytes::new(), late()).await };
     let call = tokio::spawn(call);
     take(&two.services.started).await;
-    two.transport.set_removed(BTreeSet::from([ONE]));
+    call
+}
+
+async fn assert_broken(call: JoinHandle<Result<Bytes, CallError>>) {
     let failed = call.await.unwrap().unwrap_err();
     assert!(matches!(&failed, CallError::Unknown { reason: UnknownOutcome::Broken(_), .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn removal_closes_the_open_connections() {
+    let cluster = TestCluster::new();
+    let [one, two] = cluster.pair().await;
+    let call = waiting_call(&one, &two).await;
+    two.transport.set_removed(BTreeSet::from([ONE]));
+    assert_broken(call).await;
     let calls = two.services.calls.lock().len();
     let failed = one.echo(TWO).await.unwrap_err();
     let CallError::PeerRefused { refusal, .. } = failed else { panic!("{failed}") };
@@ -187,15 +198,11 @@ async fn a_start_that_cannot_be_stored_is_not_answered() {
 async fn a_newer_start_closes_the_connections_of_the_older_one() {
     let cluster = TestCluster::new();
     let [one, two] = cluster.pair().await;
-    let transport = one.transport.clone();
-    let call = async move { transport.call(TWO, Channel::Log, WAIT, Bytes::new(), late()).await };
-    let call = tokio::spawn(call);
-    take(&two.services.started).await;
+    let call = waiting_call(&one, &two).await;
     let newer = cluster.node_with(1, NodeOptions { start: start(2), ..NodeOptions::default() }).await;
     newer.knows(&two);
     newer.echo(TWO).await.unwrap();
-    let failed = call.await.unwrap().unwrap_err();
-    assert!(matches!(&failed, CallError::Unknown { reason: UnknownOutcome::Broken(_), .. }), "{failed}");
+    assert_broken(call).await;
     let failed = one.echo(TWO).await.unwrap_err();
     let CallError::PeerRefused { refusal, .. } = failed else { panic!("{failed}") };
     let older = StartRefusal::Older { node: ONE, stated: 1, known: 2 };

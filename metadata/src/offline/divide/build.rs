@@ -19,7 +19,7 @@ use crate::store_error::StoreError;
 use crate::view::{RowChanges, RowReader as _};
 use mlgw_common::regular;
 use mlgw_formats::key::Family;
-use mlgw_formats::schema::meta::{LogPosition, MetaRow};
+use mlgw_formats::schema::meta::MetaRow;
 use mlgw_formats::store_files;
 use std::fs;
 use std::io;
@@ -193,7 +193,6 @@ fn write_log(new: &Path, plan: DivisionPlan, old: &SavedLog, groups: &[NewGroup]
         let vote = old.row(&key(origin, LogRowKind::Vote, 0))?;
         rows.extend(vote.map(|value| (key(*group, LogRowKind::Vote, 0), value)));
         let Some(applied) = state.get(&MetaRow::Applied.row())? else { continue };
-        mlgw_formats::schema::decode::<LogPosition>(&applied).map_err(StoreError::from)?;
         for kind in [LogRowKind::Purged, LogRowKind::Committed] {
             rows.push((key(*group, kind, 0), applied.clone()));
         }
