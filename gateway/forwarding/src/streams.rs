@@ -19,8 +19,8 @@ pub type MemberBody = UnsyncBoxBody<Bytes, StreamFault>;
 /// Result of a poll of a direction.
 pub(crate) type PolledFrame = Poll<Option<Result<Frame<Bytes>, StreamFault>>>;
 
-/// Polls a body for its next bytes, which are not empty. Trailers of HTTP are skipped: they have no meaning in
-/// S3, and those of aws-chunked are part of the bytes.
+/// Polls a body for its next bytes, which are not empty. Trailers of HTTP are skipped: they have no meaning
+/// in S3, and those of aws-chunked are part of the bytes.
 pub(crate) fn poll_bytes<B>(body: &mut B, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, B::Error>>>
 where
     B: Body<Data = Bytes> + Unpin,

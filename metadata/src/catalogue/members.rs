@@ -78,7 +78,8 @@ impl Catalogue {
         member.add_learner(node).await
     }
 
-    /// Makes these members the voters of a group. Former voters stay as learners.
+    /// Makes these members the voters of a group. Former voters stay as learners. A joint change that an
+    /// earlier leader left is finished by naming the voters after it.
     ///
     /// # Errors
     /// [`ChangeMembersError::NotLeader`] on another node; if the number is not 1, 3 or 5, this node would

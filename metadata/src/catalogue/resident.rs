@@ -341,6 +341,7 @@ impl Watcher for Resident {
         for family in families {
             fresh.load(rows, family)?;
         }
+        let next_node = rows.get(&NEXT_NODE_ROW)?;
         *self.buckets.write() = fresh.buckets.into_inner();
         *self.credentials.write() = fresh.credentials.into_inner();
         *self.nodes.write() = fresh.nodes.into_inner();
@@ -355,7 +356,7 @@ impl Watcher for Resident {
         self.node_changed.notify_waiters();
         self.job_changed.notify_waiters();
         // After the nodes: an id below it without a row is that of a removed node.
-        rows.get(&NEXT_NODE_ROW)?.map_or(Ok(()), |row| self.set_next_node(&row))
+        next_node.map_or(Ok(()), |row| self.set_next_node(&row))
     }
 }
 

@@ -23,6 +23,9 @@ const VOTERS_ALLOWED: [usize; 3] = [1, 3, 5];
 /// Longest time that a change of the membership may take.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 
+/// Longest time until a committed change is published in the metrics.
+const PUBLISH_MAX: Duration = Duration::from_secs(5);
+
 /// Longest time that a transfer of the leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
 
@@ -67,8 +70,12 @@ pub struct GroupMembers {
     pub term: u64,
     /// The last entry of its log.
     pub last: u64,
-    /// True while a change of the voters is in progress.
+    /// True while the newest membership is not committed.
     pub is_changing: bool,
+    /// The voters; in a joint change those after it.
+    pub voters: BTreeSet<NodeId>,
+    /// The voters before a joint change; `None` if there is none.
+    pub outgoing: Option<BTreeSet<NodeId>>,
     /// The members, by node.
     pub members: Vec<MemberStatus>,
 }
@@ -142,14 +149,15 @@ impl Group {
             let role = if voters.contains(node) { MemberRole::Voter } else { MemberRole::Learner };
             members.push(self.status(&metrics, *node, role)?);
         }
-        let is_changing = membership.get_joint_config().len() > 1
-            || metrics.membership_config != metrics.committed_membership_config;
+        let (voters, outgoing) = voters_of(membership.get_joint_config());
         Ok(GroupMembers {
             group: self.id,
             leader: NodeId(self.node),
             term: metrics.current_term,
             last: metrics.last_log_index.unwrap_or(0),
-            is_changing,
+            is_changing: metrics.membership_config != metrics.committed_membership_config,
+            voters,
+            outgoing,
             members,
         })
     }
@@ -189,7 +197,8 @@ impl Group {
         self.change(nodes).await
     }
 
-    /// Makes these members the voters; those that were voters before stay as learners.
+    /// Makes these members the voters; those that were voters before stay as learners. A joint change that an
+    /// earlier leader left is finished by a change to its own voters.
     pub(crate) async fn change_voters(&self, voters: &BTreeSet<NodeId>) -> Changed {
         let members = self.members()?;
         if !VOTERS_ALLOWED.contains(&voters.len()) {
@@ -198,7 +207,8 @@ impl Group {
                 voters.len()
             )));
         }
-        if members.is_changing {
+        let is_joint = members.outgoing.is_some() && *voters != members.voters;
+        if members.is_changing || is_joint {
             return Err(ChangeMembersError::InProgress);
         }
         if !voters.contains(&members.leader) {
@@ -235,11 +245,17 @@ impl Group {
 
     async fn change(&self, change: ChangeMembers<u64, BasicNode>) -> Changed {
         let changing = self.raft.change_membership(change, true);
-        match mlgw_common::time::timeout(CHANGE_MAX, changing).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(change_error(error)),
-            Err(_) => Err(ChangeMembersError::UnknownOutcome),
-        }
+        let written = match mlgw_common::time::timeout(CHANGE_MAX, changing).await {
+            Ok(Ok(written)) => written.log_id,
+            Ok(Err(error)) => return Err(change_error(error)),
+            Err(_) => return Err(ChangeMembersError::UnknownOutcome),
+        };
+        // The members are read from metrics, which are published a moment after the change.
+        let is_published = move |metrics: &RaftMetrics<RaftTypes>| {
+            *metrics.committed_membership_config.log_id() >= Some(written)
+        };
+        let published = self.raft.wait(Some(PUBLISH_MAX)).metrics(is_published, "the change is published");
+        published.await.map(drop).map_err(|_| ChangeMembersError::UnknownOutcome)
     }
 
     /// Transfers the leadership to a voter, and waits until it leads.
@@ -257,6 +273,13 @@ impl Group {
         let leads = self.raft.wait(Some(TRANSFER_MAX)).current_leader(to.get(), "the leadership moved").await;
         leads.map(drop).map_err(|_| ChangeMembersError::UnknownOutcome)
     }
+}
+
+/// The voters of a configuration, and those that leave if it is joint.
+fn voters_of(joint: &[BTreeSet<u64>]) -> (BTreeSet<NodeId>, Option<BTreeSet<NodeId>>) {
+    let nodes = |ids: &BTreeSet<u64>| ids.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
+    let outgoing = (joint.len() > 1).then(|| joint.first().map(nodes).unwrap_or_default());
+    (joint.last().map(nodes).unwrap_or_default(), outgoing)
 }
 
 fn change_error(error: RaftError<RaftTypes, ClientWriteError<RaftTypes>>) -> ChangeMembersError {
