@@ -5,10 +5,13 @@ MAKEFLAGS += --no-print-directory
 STEPS := tests/steps
 
 .DEFAULT_GOAL := help
-.PHONY: run build test quick check fix bench fuzz sample deep help
+.PHONY: run cluster build test quick check fix bench fuzz sample deep help
 
 run: build ## build, start the server with data in ./mlgw-data and print how to connect to it
 	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
+
+cluster: build ## start three nodes on this machine, data in ./mlgw-cluster, and print how to use them
+	@exec $(STEPS)/cluster
 
 build: ## install the build dependencies, build the release binary, link it as ./mlgw
 	@$(STEPS)/build

@@ -507,6 +507,8 @@ pub const NODE_HASH_BYTES: usize = 32;
 pub const JOIN_TOKENS_MAX: usize = 64;
 /// Longest life of a join token: one hour.
 pub const JOIN_TOKEN_MS_MAX: i64 = JOIN_TOKEN_SECS * 1000;
+/// Addresses of other nodes in the configuration, and in a request to join. One that answers is enough.
+pub const CLUSTER_SEEDS_MAX: usize = 64;
 /// Certificate authorities of the cluster: the one in use, and the next one while nodes change to it.
 pub const AUTHORITIES_MAX: usize = 2;
 /// Bytes of an authority's certificate, and of its sealed key. An ECDSA certificate has about 500.

@@ -12,6 +12,7 @@
 //!   `strangers`, `tiers`: the tests themselves;
 //! - `stop_on_drop`: ends the threads of a test, also after a failed assertion;
 //! - `steps`: tests of the test runner, with stand-ins;
+//! - `cluster`: several nodes, which grow out of one server, stop, fail and restart;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: a proxy before an origin that injects faults by rules; also a program, `mlgw-fault-proxy`, for
 //!   benchmarks;
@@ -24,6 +25,8 @@
 mod check;
 #[cfg(test)]
 mod clients;
+#[cfg(test)]
+mod cluster;
 #[cfg(test)]
 mod content;
 #[cfg(test)]

@@ -136,8 +136,12 @@ impl ServerSetup {
     /// Runs `mlgw cluster init` for the data directory under this configuration; returns its output and its
     /// exit status.
     pub(crate) fn cluster_init(&self) -> (String, Option<i32>) {
-        let dir = self.data_dir.to_str().expect("a test path");
-        self.offline(&["cluster", "init", dir])
+        self.cluster(&["init", self.data_dir.to_str().expect("a test path")])
+    }
+
+    /// Runs `mlgw cluster VERB` under this configuration; returns its output and its exit status.
+    pub(crate) fn cluster(&self, verb: &[&str]) -> (String, Option<i32>) {
+        self.offline(&[&["cluster"], verb].concat())
     }
 
     fn offline(&self, words: &[&str]) -> (String, Option<i32>) {
@@ -169,7 +173,8 @@ impl ServerSetup {
         })
     }
 
-    fn spawn(&self) -> ServerProcess {
+    /// Starts the server and does not wait for it. A node of a cluster may wait for others.
+    pub(crate) fn spawn(&self) -> ServerProcess {
         let log = tempfile::Builder::new().prefix("mlgw-log").tempfile().expect("a log file");
         let output = || Stdio::from(log.reopen().and_then(appending).expect("the log file"));
         let script = format!("{}exec {} \"$0\" \"$@\"", self.preparation, self.launcher);
@@ -182,6 +187,7 @@ impl ServerSetup {
             .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
+            .env("MLGW_CLUSTER__LISTEN", "127.0.0.1:0")
             .env("MLGW_ROOT_ACCESS_KEY_ID", ACCESS_KEY)
             .env("MLGW_ROOT_SECRET_ACCESS_KEY", SECRET_KEY)
             .envs(self.settings.iter().map(|(name, value)| (name, value)))
@@ -249,7 +255,11 @@ impl ServerProcess {
         fs::read_to_string(self.log.path()).unwrap_or_default()
     }
 
-    fn wait_ready(&mut self) -> Result<(), StartFailure> {
+    /// Waits until the server is ready.
+    ///
+    /// # Errors
+    /// As [`ServerSetup::try_start`].
+    pub(crate) fn wait_ready(&mut self) -> Result<(), StartFailure> {
         let start = Instant::now();
         while !self.is_ready() {
             let status = self.child.try_wait().expect("our child");

@@ -1,10 +1,12 @@
 //! Changes of state: each runs to completion even if the caller disconnects, and is recorded in the audit
 //! log.
 
+use super::context::AdminContext;
 use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::FromRef as _;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use mlgw_telemetry::audit::AuditLine;
@@ -47,8 +49,22 @@ impl Admin {
     where
         F: Future<Output = Result<AuditedChange, ApiError>> + Send + 'static,
     {
-        let admin = Arc::clone(self);
-        let done = tokio::spawn(async move { admin.change_and_write(caller, action, work).await }).await;
+        AdminContext::from_ref(self).change(caller, action, work).await
+    }
+}
+
+impl AdminContext {
+    /// Runs a change like [`Admin::change`].
+    pub(super) async fn change<F>(
+        self,
+        caller: AdminCaller,
+        action: AuditedAction,
+        work: F,
+    ) -> Result<Response, ApiError>
+    where
+        F: Future<Output = Result<AuditedChange, ApiError>> + Send + 'static,
+    {
+        let done = tokio::spawn(async move { self.change_and_write(caller, action, work).await }).await;
         done.unwrap_or_else(|error| {
             tracing::error!(%error, "the task of a change failed");
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "The change failed."))

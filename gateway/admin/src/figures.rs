@@ -6,6 +6,7 @@
 use super::Admin;
 use mlgw_cache::copies::Copies;
 use mlgw_cache::remote_backed::CacheState;
+use mlgw_common::Timestamp;
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_formats::schema::{BucketUsage, Measure};
 use mlgw_metadata::ReadError;
@@ -42,7 +43,7 @@ impl Admin {
         families.extend(self.engine_families());
         families.extend(self.workload_families());
         families.extend(self.catalogue_families());
-        families.extend(self.process_families());
+        families.extend(process_families(self.started));
         Ok(families)
     }
 
@@ -299,19 +300,6 @@ impl Admin {
         ]
     }
 
-    fn process_families(&self) -> Vec<MetricFamily> {
-        let process = ProcessUsage::now();
-        let started = self.started.as_millis() as f64 / 1e3;
-        vec![
-            MetricFamily::new(BUILD_INFO).with(&[env!("CARGO_PKG_VERSION")], MetricValue::Level(1)),
-            MetricFamily::single(START_TIME, MetricValue::Seconds(started)),
-            MetricFamily::single(CPU, MetricValue::Seconds(process.cpu_seconds)),
-            MetricFamily::single(RESIDENT, level(process.resident_bytes)),
-            MetricFamily::single(OPEN_FILES, level(process.open_files)),
-            MetricFamily::single(OPEN_FILES_LIMIT, level(process.open_files_max)),
-        ]
-    }
-
     /// Returns the usage of each bucket.
     pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
@@ -333,7 +321,22 @@ impl Admin {
     }
 }
 
-fn level(value: u64) -> MetricValue {
+/// Returns the metrics of the process, which started at a time.
+pub(super) fn process_families(started: Timestamp) -> Vec<MetricFamily> {
+    let process = ProcessUsage::now();
+    let started = started.as_millis() as f64 / 1e3;
+    vec![
+        MetricFamily::new(BUILD_INFO).with(&[env!("CARGO_PKG_VERSION")], MetricValue::Level(1)),
+        MetricFamily::single(START_TIME, MetricValue::Seconds(started)),
+        MetricFamily::single(CPU, MetricValue::Seconds(process.cpu_seconds)),
+        MetricFamily::single(RESIDENT, level(process.resident_bytes)),
+        MetricFamily::single(OPEN_FILES, level(process.open_files)),
+        MetricFamily::single(OPEN_FILES_LIMIT, level(process.open_files_max)),
+    ]
+}
+
+/// Returns a level, which is at most the largest signed number.
+pub(super) fn level(value: u64) -> MetricValue {
     MetricValue::Level(i64::try_from(value).unwrap_or(i64::MAX))
 }
 

@@ -9,6 +9,8 @@
 mod bindings;
 mod buckets;
 mod change;
+mod cluster;
+mod context;
 mod dataset_figures;
 mod datasets;
 mod decisions;
@@ -20,6 +22,7 @@ mod figures;
 mod health;
 mod jobs;
 mod keys;
+mod member;
 mod migrations;
 mod objects;
 mod openapi;
@@ -45,6 +48,7 @@ mod workload_plans;
 mod workloads;
 
 pub use error::ApiError;
+pub use member::{MemberAdmin, member_router};
 pub use policy_plan::PolicyPlans;
 pub use store::Backups;
 
@@ -61,6 +65,7 @@ use mlgw_cache::writeback::WriteBack;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
+use mlgw_node::ClusterNode;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policy_runtime::Policies;
 use mlgw_segments::decisions::Decisions;
@@ -130,6 +135,8 @@ pub struct Admin {
     pub plans: AccessPlans,
     /// Held while a simulation runs: at most one runs at a time.
     pub simulating: Mutex<()>,
+    /// This node of the cluster; `None` for a server without peers.
+    pub cluster: Option<ClusterNode>,
 }
 
 impl Admin {

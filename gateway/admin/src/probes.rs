@@ -7,7 +7,7 @@ use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::{StatusCode, header};
-use mlgw_telemetry::exposition::{CONTENT_TYPE, text};
+use mlgw_telemetry::exposition::{CONTENT_TYPE, MetricFamily, text};
 use std::sync::Arc;
 
 pub(super) async fn healthz() -> &'static str {
@@ -22,12 +22,18 @@ pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
-    };
     // Counting the contents of buckets reads the catalogue, which would block an async worker thread too
     // long.
     let families = tokio::task::spawn_blocking(move || admin.families()).await.map_err(|e| failed(&e))?;
-    let text = text(families.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
+    exposition(families.map_err(|e| failed(&e))?)
+}
+
+/// Returns the response with these metrics.
+pub(super) fn exposition(families: Vec<MetricFamily>) -> Result<Response, ApiError> {
+    let text = text(families).map_err(|error| failed(&error))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+fn failed(error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
 }

@@ -3,21 +3,21 @@
 
 use super::openapi::{Binary, OpenMetrics, PlainText};
 use super::{
-    Admin, bindings, buckets, datasets, decisions, dirty, drain, jobs, keys, migrations, objects, openapi,
-    policy, policy_explain, policy_outcomes, policy_plan, policy_trials, probes, settings, status, store,
-    tiers, traces, upstreams, workload_plans, workloads,
+    Admin, bindings, buckets, cluster, datasets, decisions, dirty, drain, jobs, keys, migrations, objects,
+    openapi, policy, policy_explain, policy_outcomes, policy_plan, policy_trials, probes, settings, status,
+    store, tiers, traces, upstreams, workload_plans, workloads,
 };
 use axum::Router;
 use mlgw_api::{
     AccessPlanInfo, AccessPlanList, ApplyRequest, BackupStatus, BindRequest, BucketInfo, BucketPage,
-    CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionList, DirtyInfo,
-    DiscardResult, EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList, JobRequest, KeyChange,
-    KeyInfo, KeyList, MigrationTarget, MovesInfo, NewAccessPlan, NewBackup, NewBucketRequest, NewDataset,
-    NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo,
-    PolicyOutcomes, PolicyTestResult, QuotaRequest, RefreshRequest, RefreshResult, RollbackRequest,
-    ScheduleRequest, SettingList, SimulateRequest, SimulationRow, Status, TestRequest, TierDetail, TierList,
-    TraceInfo, TraceList, UpstreamInfo, UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo,
-    WorkloadList,
+    CheckInfo, ClusterInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList,
+    DecisionList, DirtyInfo, DiscardResult, EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList,
+    JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewAccessPlan, NewBackup,
+    NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage,
+    PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyOutcomes, PolicyTestResult, QuotaRequest,
+    RefreshRequest, RefreshResult, RollbackRequest, ScheduleRequest, SettingList, SimulateRequest,
+    SimulationRow, Status, TestRequest, TierDetail, TierList, TraceInfo, TraceList, UpstreamInfo,
+    UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo, WorkloadList,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -100,6 +100,14 @@ routes! {
     /// All effective settings, each with its source.
     get "/v1/config" => settings::list,
         200 SettingList: "The settings";
+    /// Show nodes and Raft groups of the cluster, with findings, as the responding node knows them.
+    get "/v1/cluster" => cluster::show,
+        200 ClusterInfo: "The cluster",
+        errors 404 "NotClustered";
+    /// Create a token that admits one node to the cluster within an hour.
+    post "/v1/cluster/tokens" => cluster::create_token,
+        201 NewJoinTokenInfo: "The token, which is shown only once",
+        errors 404 "NotClustered", 409 "TooManyJoinTokens";
     /// List upstream object stores.
     get "/v1/upstreams" => upstreams::list,
         200 UpstreamList: "The upstreams, sorted by name";
@@ -411,7 +419,7 @@ routes! {
     /// Readiness probe.
     get "/readyz" => probes::readyz,
         200 PlainText: "The server is ready",
-        errors 503 "The server is draining";
+        errors 503 "The server is draining, or it forwards requests to a node that does not answer";
     /// Metrics in the OpenMetrics text format.
     get "/metrics" => probes::metrics,
         200 OpenMetrics: "The metrics of docs/METRICS.md";

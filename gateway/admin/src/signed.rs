@@ -1,10 +1,12 @@
 //! Middleware that accepts a request only if an unrestricted admin key signed it, body included.
 
+use super::context::AdminContext;
 use super::{Admin, ApiError};
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{FromRef as _, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use http::request::Parts;
 use http::{Method, StatusCode};
 use mlgw_auth::{BodyRequirement, authenticate};
 use mlgw_common::limits::POLICY_BYTES_MAX;
@@ -29,25 +31,54 @@ pub(super) struct AdminCaller {
     pub(super) from: String,
 }
 
+/// Head of a request with a valid signature of an unrestricted admin key.
+pub(super) struct SignedHead {
+    /// The head, with its [`AdminCaller`].
+    head: Parts,
+    payload: BodyRequirement,
+}
+
+impl SignedHead {
+    /// Verifies the signature of a head.
+    pub(super) fn verify(context: &AdminContext, mut head: Parts) -> Result<Self, ApiError> {
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let authenticated =
+            authenticate(&head, &query, &context.keyring, context.clock.now(), &context.rules)?;
+        let denied = |message| ApiError::new(StatusCode::FORBIDDEN, "AccessDenied", message);
+        let principal = authenticated.principal.ok_or_else(|| {
+            denied(
+                "The request is not signed. Sign it with SigV4 for the service mlgw, as the `mlgw` commands \
+                 do.",
+            )
+        })?;
+        if !principal.allows(RequiredPermission::Admin, None, None) {
+            return Err(denied("The admin API requires a key with the role admin and without globs."));
+        }
+        let from = head.extensions.get::<Peer>().map(|peer| peer.address.to_string()).unwrap_or_default();
+        head.extensions.insert(AdminCaller { access_key: principal.access_key.clone(), from });
+        Ok(Self { head, payload: authenticated.payload })
+    }
+
+    /// Reads the body, and returns the request if the body is the signed one.
+    async fn with_body(self, body: Body, bytes_max: usize) -> Result<Request, ApiError> {
+        let body = to_bytes(body, bytes_max).await.map_err(|_| {
+            let message = format!("The body cannot be read, or has more than {bytes_max} bytes.");
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
+        })?;
+        check_payload(&self.payload, &body)?;
+        Ok(Request::from_parts(self.head, Body::from(body)))
+    }
+}
+
 /// Refuses requests without a valid signature; adds the [`AdminCaller`] to the others.
 pub(super) async fn require_admin_signature(
     State(admin): State<Arc<Admin>>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let (mut head, body) = request.into_parts();
-    let query = Query::parse(head.uri.query().unwrap_or_default());
-    let authenticated = authenticate(&head, &query, &admin.keyring, admin.clock.now(), &admin.rules)?;
-    let denied = |message| ApiError::new(StatusCode::FORBIDDEN, "AccessDenied", message);
-    let principal = authenticated.principal.ok_or_else(|| {
-        denied(
-            "The request is not signed. Sign it with SigV4 for the service mlgw, as the `mlgw` commands do.",
-        )
-    })?;
-    if !principal.allows(RequiredPermission::Admin, None, None) {
-        return Err(denied("The admin API requires a key with the role admin and without globs."));
-    }
-    let (path, is_put) = (head.uri.path(), head.method == Method::PUT);
+    let (head, body) = request.into_parts();
+    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head)?;
+    let (path, is_put) = (signed.head.uri.path(), signed.head.method == Method::PUT);
     let bytes_max = match path {
         _ if path.starts_with("/v1/policy") => POLICY_BODY_BYTES_MAX,
         _ if path.starts_with("/v1/workload-plans") && is_put => PLAN_BODY_BYTES_MAX,
@@ -55,14 +86,18 @@ pub(super) async fn require_admin_signature(
     };
     // Bodies of this size are processed one at a time.
     let _turn = if bytes_max == PLAN_BODY_BYTES_MAX { Some(admin.plans.turn().await) } else { None };
-    let body = to_bytes(body, bytes_max).await.map_err(|_| {
-        let message = format!("The body cannot be read, or has more than {bytes_max} bytes.");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
-    })?;
-    check_payload(&authenticated.payload, &body)?;
-    let from = head.extensions.get::<Peer>().map(|peer| peer.address.to_string()).unwrap_or_default();
-    head.extensions.insert(AdminCaller { access_key: principal.access_key.clone(), from });
-    Ok(next.run(Request::from_parts(head, Body::from(body))).await)
+    Ok(next.run(signed.with_body(body, bytes_max).await?).await)
+}
+
+/// Like [`require_admin_signature`], for a node without policies and access plans, whose bodies are long.
+pub(super) async fn require_member_signature(
+    State(context): State<AdminContext>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (head, body) = request.into_parts();
+    let signed = SignedHead::verify(&context, head)?;
+    Ok(next.run(signed.with_body(body, BODY_BYTES_MAX).await?).await)
 }
 
 fn check_payload(payload: &BodyRequirement, body: &Bytes) -> Result<(), ApiError> {

@@ -1,6 +1,7 @@
 //! `/v1/status`: the status of the server in one document.
 
 use super::Admin;
+use super::cluster::cluster_findings;
 use super::health::{findings, upstream_findings};
 use super::words::write_durability;
 use axum::Json;
@@ -102,6 +103,9 @@ impl Admin {
         };
         status.findings = findings(&status);
         status.findings.extend(upstream_findings(&self.upstreams));
+        if let Some(cluster) = &self.cluster {
+            status.findings.extend(cluster_findings(&cluster.status(), self.clock.now()));
+        }
         status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         status.health = status.findings.first().map_or(Health::Ok, |worst| worst.severity);
         Ok(status)

@@ -1,6 +1,7 @@
 //! Tests of the admin API: its OpenAPI document against the code, and its calls over a real engine.
 
 mod calls;
+mod cluster;
 mod document;
 mod policy;
 mod policy_trials;

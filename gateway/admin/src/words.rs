@@ -2,16 +2,16 @@
 //! the engine does not compile until the API has it.
 
 use mlgw_api::{
-    BindingMode, CachePriority, CopyPolicy, CountedPhase, DatasetJobKind, DatasetJobState, DatasetReadiness,
-    DecisionAction, DecisionLocation, DecisionResult, DecisionTrigger, OptimizationLevel, OverrideReason,
-    PlanSampler, PolicyChangeKind, PolicyEnvironment, ReadAheadStrategy, ResidencyTier, RuleActionKind,
-    RuleStance, UpstreamCheckStep, UpstreamProtocol, WarmOrder, WorkloadDatasetRole, WorkloadPhase,
-    WriteDurability,
+    BindingMode, CachePriority, ClusterNodeRole, ClusterNodeState, CopyPolicy, CountedPhase, DatasetJobKind,
+    DatasetJobState, DatasetReadiness, DecisionAction, DecisionLocation, DecisionResult, DecisionTrigger,
+    OptimizationLevel, OverrideReason, PlanSampler, PolicyChangeKind, PolicyEnvironment, ReadAheadStrategy,
+    ResidencyTier, RuleActionKind, RuleStance, UpstreamCheckStep, UpstreamProtocol, WarmOrder,
+    WorkloadDatasetRole, WorkloadPhase, WriteDurability,
 };
 use mlgw_background::jobs::residency::{Readiness, ResidencyPlace};
 use mlgw_config::Durability;
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
-use mlgw_formats::schema::{BindMode, JobKind, JobOrder, JobState, PolicyKind};
+use mlgw_formats::schema::{BindMode, JobKind, JobOrder, JobState, NodeRole, NodeState, PolicyKind};
 use mlgw_policies::language::{
     ActionKind, CachePolicy, DisplacementReason, Environment, Optimization, Phase, Priority, Stance, Strategy,
 };
@@ -82,6 +82,8 @@ conversions! {
         Reach, Credentials, List, Write, Read, Range, Multipart, Abort, Delete,
     }
     write_durability: Durability => WriteDurability { Full, Os }
+    cluster_node_role: NodeRole => ClusterNodeRole { Storage, Gateway }
+    cluster_node_state: NodeState => ClusterNodeState { Active, Joining, Draining, Leaving, Removed }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 mod admin_file;
 mod bindings;
 mod buckets;
+mod cluster;
 mod datasets;
 mod decisions;
 mod dirty;
@@ -38,6 +39,10 @@ mod workloads;
 pub use admin_file::{ADMIN_FILE, AdminFile};
 pub use bindings::{BindRequest, BindingInfo, BindingMode, RefreshRequest, RefreshResult};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
+pub use cluster::{
+    ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole,
+    ClusterNodeState, NewJoinTokenInfo,
+};
 pub use datasets::{
     DatasetInfo, DatasetList, DatasetReadiness, NewDataset, PinRequest, ResidencyInfo, ResidencyTier,
     ScheduleInfo, ScheduleRequest, SourceInfo,

@@ -1,7 +1,7 @@
 //! Formatting of figures: rates, times, sizes, and the tables of `status` and `top`.
 
 use super::output::{TextTable, columns};
-use mlgw_api::{OperationStatus, Status, SyncStatus, TierStatus};
+use mlgw_api::{HealthFinding, OperationStatus, SyncStatus, TierStatus};
 use mlgw_common::ByteSize;
 
 /// Formats a rate with up to three digits.
@@ -95,12 +95,12 @@ pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
 }
 
 /// Returns the findings and the advice for each.
-pub(super) fn findings(status: &Status) -> Vec<String> {
-    let finding = |finding: &mlgw_api::HealthFinding| {
+pub(super) fn findings(findings: &[HealthFinding]) -> Vec<String> {
+    let finding = |finding: &HealthFinding| {
         let severity = finding.severity.name().to_uppercase();
         [format!("{severity}  {}", finding.what), format!("          {}", finding.advice)]
     };
-    status.findings.iter().flat_map(finding).collect()
+    findings.iter().flat_map(finding).collect()
 }
 
 #[cfg(test)]

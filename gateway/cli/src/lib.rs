@@ -9,6 +9,7 @@ mod bucket;
 #[cfg(test)]
 mod canned_server;
 pub mod client;
+pub mod cluster;
 pub mod completion;
 mod dataset;
 pub mod discover;

@@ -5,7 +5,7 @@ use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, counted, pairs, text_line};
 use super::{CliError, Global, discover};
 use http::Method;
-use mlgw_api::{Health, SettingList, Status};
+use mlgw_api::{Health, HealthFinding, SettingList, Status};
 use mlgw_common::ByteSize;
 use mlgw_config::{Address, SettingType as _};
 
@@ -21,7 +21,12 @@ pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
     let target = discover::target(global)?;
     let status = Client::new(target)?.get::<Status>("/v1/status").await?;
     out.document(&status, show)?;
-    match status.findings.len() {
+    without_findings(&status.findings)
+}
+
+/// Returns an error if there are findings, so that a script sees them by the exit status.
+pub(super) fn without_findings(findings: &[HealthFinding]) -> Result<(), CliError> {
+    match findings.len() {
         0 => Ok(()),
         1 => Err(CliError::Failed("1 finding".to_owned())),
         several => Err(CliError::Failed(format!("{several} findings"))),
@@ -53,7 +58,7 @@ pub(super) fn headline(status: &Status) -> String {
 fn show(status: &Status) -> String {
     let Status { s3, catalogue, process, .. } = status;
     let mut out = text_line(&headline(status));
-    for line in findings(status) {
+    for line in findings(&status.findings) {
         out += &text_line(&line);
     }
     let facts = pairs(&[

@@ -5,8 +5,13 @@ use super::upstreams::UpstreamSections;
 use super::{ConfigFinding, SETTINGS, SettingOrigin, SettingValue};
 
 /// Variables of mlgw that are not settings.
-const NON_SETTINGS: [&str; 4] =
-    ["MLGW_ROOT_ACCESS_KEY_ID", "MLGW_ROOT_SECRET_ACCESS_KEY", "MLGW_ADMIN_ENDPOINT", "MLGW_CONFIG"];
+const NON_SETTINGS: [&str; 5] = [
+    "MLGW_ROOT_ACCESS_KEY_ID",
+    "MLGW_ROOT_SECRET_ACCESS_KEY",
+    "MLGW_ADMIN_ENDPOINT",
+    "MLGW_CLUSTER_TOKEN",
+    "MLGW_CONFIG",
+];
 
 /// Adds the values in `variables` to `given`, and their errors to `findings`.
 ///

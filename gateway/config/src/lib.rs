@@ -21,8 +21,9 @@ pub use machine::MachineSizes;
 use mlgw_common::ByteSize;
 pub use report::{documentation, example, list_settings, show};
 pub use table::{
-    AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
-    MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
+    AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, ClusterSection, Config, Hot,
+    LanesSection, Limits, Log, MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls,
+    TracesSection,
 };
 pub use upstreams::{UPSTREAM_SETTINGS, UpstreamSection};
 pub use value::{
@@ -30,7 +31,7 @@ pub use value::{
 };
 
 use mlgw_common::hide_url_secrets;
-use mlgw_common::limits::OBJECT_GROUPS_MAX;
+use mlgw_common::limits::{CLUSTER_SEEDS_MAX, OBJECT_GROUPS_MAX};
 use mlgw_wire::lanes::WorkloadLanes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -220,6 +221,7 @@ impl Config {
     /// fault.
     fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = self.contradictions_of_tiers();
+        found.extend(self.contradictions_of_cluster());
         match (&self.tls.cert, &self.tls.key) {
             (Some(_), None) => found.push(("tls.cert", "'tls.cert' requires 'tls.key'".to_owned())),
             (None, Some(_)) => found.push(("tls.key", "'tls.key' requires 'tls.cert'".to_owned())),
@@ -258,6 +260,43 @@ impl Config {
         if !(1..=100).contains(&self.limits.client_memory_percent) {
             let reason = "'limits.client_memory_percent' must be 1 to 100".to_owned();
             found.push(("limits.client_memory_percent", reason));
+        }
+        found
+    }
+
+    /// Contradictions in the addresses of the nodes of a cluster.
+    fn contradictions_of_cluster(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let ClusterSection { listen, address, seeds } = &self.cluster;
+        if let Some(address) = address
+            && (address.is_unspecified() || address.port == 0)
+        {
+            let reason = format!(
+                "'cluster.address' is {address}, to which no other host can connect; use a name or an address \
+                 of this host, and a port"
+            );
+            found.push(("cluster.address", reason));
+        }
+        if listen.is_unspecified() && address.is_none() {
+            let reason = format!(
+                "'cluster.listen' is {listen}, to which no other host can connect; set 'cluster.address' to a \
+                 name or an address of this host, with its port"
+            );
+            found.push(("cluster.listen", reason));
+        }
+        if seeds.len() > CLUSTER_SEEDS_MAX {
+            let reason = format!(
+                "'cluster.seeds' has {} addresses; expected at most {CLUSTER_SEEDS_MAX}",
+                seeds.len()
+            );
+            found.push(("cluster.seeds", reason));
+        }
+        if let Some(seed) = seeds.iter().find(|seed| seed.is_unspecified() || seed.port == 0) {
+            let reason = format!(
+                "'cluster.seeds' has {seed}, to which no host can connect; use the addresses that `mlgw \
+                 cluster status` prints on a member"
+            );
+            found.push(("cluster.seeds", reason));
         }
         found
     }

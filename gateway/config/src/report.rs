@@ -124,7 +124,8 @@ pub fn documentation() -> String {
          changes of settings marked *live*; the others need a restart.\n\n\
          Some environment variables are not settings. `MLGW_ROOT_ACCESS_KEY_ID` and\n\
          `MLGW_ROOT_SECRET_ACCESS_KEY` are the root credentials; without them the first start generates\n\
-         credentials. `MLGW_ADMIN_ENDPOINT` is the address of the admin API for commands.\n",
+         credentials. `MLGW_ADMIN_ENDPOINT` is the address of the admin API for commands.\n\
+         `MLGW_CLUSTER_TOKEN` is the token of `mlgw cluster join`.\n",
     );
     out.push_str("\n## Top-level settings\n\n");
     documentation_table(&mut out, None);

@@ -311,6 +311,16 @@ settings! {
         /// access key counts in each group by itself.
         object_groups: u64 = "1", start;
     }
+    /// Connections between the nodes of a cluster. A server without peers does not listen here.
+    cluster: ClusterSection {
+        /// Address at which this node accepts connections of other nodes.
+        listen: Address = "127.0.0.1:9002", start;
+        /// Address at which other nodes connect to this one; unset means `cluster.listen`.
+        address: Option<Address> = "", start;
+        /// Addresses of other nodes, which `mlgw cluster join` asks for admission. A start tries them before
+        /// the recorded addresses.
+        seeds: Vec<Address> = "", start;
+    }
     /// Limits of a single client, and of all clients together.
     limits: Limits {
         /// Open S3 connections; further ones receive 503 SlowDown. Few file descriptors or little memory

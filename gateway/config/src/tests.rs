@@ -1,6 +1,7 @@
 //! Tests of the layers, their precedence and refused values.
 
 use super::{ConfigSources, Durability, LoadedConfig, MachineSizes, SETTINGS, documentation, example, show};
+use mlgw_common::limits::CLUSTER_SEEDS_MAX;
 use mlgw_testing::printed::assert_file_is;
 use std::io::Write as _;
 
@@ -111,6 +112,21 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
         ("[limits]\nconnections = 0", "F:2: 'limits.connections' must be at least 1"),
         ("[policy]\nlook_every = \"999ms\"", "F:2: 'policy.look_every' must be at least 1s"),
         ("[catalogue]\nobject_groups = 17", "F:2: 'catalogue.object_groups' must be 1 to 16"),
+        (
+            "[cluster]\nlisten = \"0.0.0.0:9002\"",
+            "F:2: 'cluster.listen' is 0.0.0.0:9002, to which no other host can connect; set \
+             'cluster.address' to a name or an address of this host, with its port",
+        ),
+        (
+            "[cluster]\naddress = \"h:0\"",
+            "F:2: 'cluster.address' is h:0, to which no other host can connect; use a name or an address of \
+             this host, and a port",
+        ),
+        (
+            "[cluster]\nseeds = [\"h:1\", \"[::]:2\"]",
+            "F:2: 'cluster.seeds' has [::]:2, to which no host can connect; use the addresses that `mlgw \
+             cluster status` prints on a member",
+        ),
         ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' must be at least 1"),
         (
             "[traces]\nendpoint = \"https://c:4318\"",
@@ -121,6 +137,21 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
         assert_eq!(load(text, &[]).unwrap_err(), expected);
     }
     assert!(load("[s3\n", &[]).unwrap_err().starts_with("F:1: invalid TOML: "));
+}
+
+#[test]
+fn the_addresses_of_a_cluster_are_listed_up_to_the_limit() {
+    const FILE: &str = "[cluster]\nlisten = \"0.0.0.0:1\"\naddress = \"a:1\"";
+    let seeds = |count: usize| {
+        let seeds: Vec<String> = (0..count).map(|at| format!("h{at}:9002")).collect();
+        load(FILE, &[("MLGW_CLUSTER__SEEDS", seeds.join(",").as_str())])
+    };
+    let loaded = seeds(CLUSTER_SEEDS_MAX).unwrap();
+    assert_eq!(loaded.config.cluster.seeds.len(), CLUSTER_SEEDS_MAX);
+    assert_eq!(loaded.config.cluster.address.unwrap().to_string(), "a:1");
+    let refused = seeds(CLUSTER_SEEDS_MAX + 1).unwrap_err();
+    let expected = "environment MLGW_CLUSTER__SEEDS: 'cluster.seeds' has 65 addresses; expected at most 64";
+    assert_eq!(refused, expected);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use mlgw_common::{ByteSize, Secret, hide_url_secrets};
 use mlgw_policies::language::Environment;
 use mlgw_remote::upstream::{BucketAddressing, EtagTrust, UpstreamKind};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -172,8 +173,8 @@ impl SettingType for Vec<PathBuf> {
     }
 }
 
-fn texts(paths: &[PathBuf]) -> Vec<String> {
-    paths.iter().map(SettingType::to_text).collect()
+fn texts<T: SettingType>(items: &[T]) -> Vec<String> {
+    items.iter().map(SettingType::to_text).collect()
 }
 
 /// Address of a listener: `HOST:PORT`; the host is a name or an IP address.
@@ -186,6 +187,13 @@ pub struct Address {
 }
 
 impl Address {
+    /// Returns true if a listener at this address accepts connections to all addresses of its host. No other
+    /// host can connect to it by this text.
+    #[must_use]
+    pub fn is_unspecified(&self) -> bool {
+        self.host.parse::<IpAddr>().is_ok_and(|host| host.is_unspecified())
+    }
+
     /// Returns the URL under which a listener without TLS is reached from this host at `port`.
     #[must_use]
     pub fn local_http_url(&self, port: u16) -> String {
@@ -237,6 +245,25 @@ impl SettingType for Address {
 
     fn to_text(&self) -> String {
         self.to_string()
+    }
+}
+
+/// A list of addresses, in the same form as a list of texts.
+impl SettingType for Vec<Address> {
+    const EXPECTS: &'static str = "a list of HOST:PORT such as [\"10.0.0.1:9002\", \"10.0.0.2:9002\"], or \
+                                   \"10.0.0.1:9002,10.0.0.2:9002\" in the environment";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let address = |item: &String| Address::from_text(item).map_err(|why| format!("{item:?}: {why}"));
+        Vec::<String>::from_text(text)?.iter().map(address).collect()
+    }
+
+    fn to_text(&self) -> String {
+        texts(self).to_text()
+    }
+
+    fn to_toml(&self) -> String {
+        texts(self).to_toml()
     }
 }
 
@@ -498,6 +525,26 @@ mod tests {
         assert_eq!(Address::from_text("localhost:9000").map(|a| a.port), Ok(9000));
         for text in ["localhost", ":9000", "::1:9000", "localhost:s3", "h:65536"] {
             assert!(Address::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_addresses_is_read_item_by_item() {
+        let read = Vec::<Address>::from_text("a:1, [::1]:2").unwrap();
+        assert_eq!(
+            (read.to_text().as_str(), read.to_toml().as_str()),
+            ("a:1,[::1]:2", "[\"a:1\", \"[::1]:2\"]")
+        );
+        assert_eq!(Vec::<Address>::from_text(""), Ok(Vec::new()));
+        assert_eq!(Vec::<Address>::from_text("a:1,b"), Err("\"b\": the port is missing".to_owned()));
+    }
+
+    #[test]
+    fn an_address_of_all_interfaces_is_recognized() {
+        for (text, is_unspecified) in
+            [("0.0.0.0:1", true), ("[::]:1", true), ("[::1]:1", false), ("10.0.0.0:1", false), ("h:1", false)]
+        {
+            assert_eq!(Address::from_text(text).unwrap().is_unspecified(), is_unspecified, "{text}");
         }
     }
 

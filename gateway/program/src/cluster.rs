@@ -1,10 +1,14 @@
-//! The command `mlgw cluster …`: makes a stopped server the first node of a cluster.
+//! The command `mlgw cluster …`: makes a stopped server the first node of a cluster, adds nodes, and shows
+//! nodes and groups.
+
+mod join;
 
 use crate::store::{DataDirArgs, failure};
 use clap::Subcommand;
+use join::JoinArgs;
 use mlgw_cli::output::Out;
 use mlgw_cli::progress::CommandProgress;
-use mlgw_cli::{CliError, run_async};
+use mlgw_cli::{CliError, Global, cluster, run_async};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_store::{ClusterInitError, cluster_init};
 use serde_json::json;
@@ -14,10 +18,24 @@ use std::sync::Arc;
 pub(super) enum ClusterCommand {
     /// Make a stopped server the first node of a cluster. Its objects stay where they are.
     Init(DataDirArgs),
+    /// Create a token that admits one node to the cluster within an hour, and print the command that uses it.
+    Token,
+    /// Make an empty data directory that of a new node of a cluster. Start the node with `mlgw serve`.
+    Join(JoinArgs),
+    /// Nodes and Raft groups of the cluster, with findings.
+    Status,
 }
 
-pub(super) fn run(command: ClusterCommand, out: Out) -> Result<(), CliError> {
-    let ClusterCommand::Init(place) = command;
+pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    match command {
+        ClusterCommand::Init(place) => init(&place, out),
+        ClusterCommand::Token => run_async(cluster::token(global, out)),
+        ClusterCommand::Join(args) => join::run(args, out),
+        ClusterCommand::Status => run_async(cluster::status(global, out)),
+    }
+}
+
+fn init(place: &DataDirArgs, out: Out) -> Result<(), CliError> {
     let config = place.config()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let progress = CommandProgress::new(out.quiet);

@@ -33,7 +33,7 @@ enum ProgramCommand {
     Config(config::ConfigCommand),
     #[command(flatten)]
     Client(ClientCommand),
-    /// Clusters: begin one.
+    /// Clusters: begin one, add nodes, show nodes and groups.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Data directories: check, repair, rebuild, back up, restore.
@@ -66,7 +66,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         ProgramCommand::Serve(args) => serve::run(args),
         ProgramCommand::Config(command) => config::run(command, out),
         ProgramCommand::Client(command) => command.run(&cli.global, out),
-        ProgramCommand::Cluster(command) => cluster::run(command, out),
+        ProgramCommand::Cluster(command) => cluster::run(command, &cli.global, out),
         ProgramCommand::Store(command) => store::run(command, out),
         ProgramCommand::Version => {
             let version = env!("CARGO_PKG_VERSION");
@@ -162,6 +162,11 @@ mod tests {
             "trace import --from s3 L M OUT",
             "trace import --from own - OUT",
             "cluster init D --config F",
+            "cluster token --output json",
+            "cluster join D --config F --token - --seed h:1 --seed [::1]:2 --address h:3 --role gateway \
+             --name n",
+            "cluster join --seed h:1",
+            "cluster status --endpoint http://h:1",
             "store check D",
             "store repair D",
             "store rebuild D --without-log",

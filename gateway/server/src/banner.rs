@@ -2,16 +2,31 @@
 //! root secret is included only if `s3.print_credentials` allows it, because a service manager's log must not
 //! contain it.
 
-use super::bring_up::ServerEngine;
 use super::files::FileBudget;
 use mlgw_auth::key::SigningAccessKey;
 use mlgw_common::ByteSize;
-use mlgw_config::{Config, PrintCredentials, SettingType as _};
+use mlgw_config::{Config, MachineSizes, PrintCredentials, SettingType as _};
+use mlgw_store::node_file::NodeDescription;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
+/// Facts that the banner states.
+pub(super) struct BannerFacts<'a> {
+    pub(super) config: &'a Config,
+    /// Lines about the data directory and the cluster.
+    pub(super) data: String,
+    pub(super) machine: &'a MachineSizes,
+    pub(super) files: &'a FileBudget,
+    pub(super) root: &'a SigningAccessKey,
+    /// URL of the S3 API.
+    pub(super) endpoint: &'a str,
+    /// URL of the admin API.
+    pub(super) admin: &'a str,
+}
+
 /// Prints the banner.
-pub(super) fn print(config: &Config, engine: &ServerEngine, endpoint: &str, admin: &str) {
+pub(super) fn print(facts: &BannerFacts<'_>) {
+    let BannerFacts { config, data, machine, files, root, endpoint, admin } = facts;
     let with_keys = match config.s3.print_credentials {
         PrintCredentials::Always => true,
         PrintCredentials::Never => false,
@@ -19,20 +34,41 @@ pub(super) fn print(config: &Config, engine: &ServerEngine, endpoint: &str, admi
     };
     let mut text = format!(
         "mlgw {} serves S3 at {endpoint}, its admin API at {admin}\n\
-         data in {}, hot capacity {}, durability {}\n\
+         {data}\
          {} memory for requests, {}\n",
         env!("CARGO_PKG_VERSION"),
-        config.data_dir.display(),
-        ByteSize(config.hot_capacity_bytes(&engine.machine)).human(),
-        config.durability.to_text(),
-        ByteSize(config.memory_bytes(&engine.machine)).human(),
-        connections(config.limits.connections, &engine.files),
+        ByteSize(config.memory_bytes(machine)).human(),
+        connections(config.limits.connections, files),
     );
     if with_keys {
-        text += &usage(endpoint, &config.s3.region, engine.keyring.root());
+        text += &usage(endpoint, &config.s3.region, root);
     }
     // The server also runs if standard output is closed.
     let _ = io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+/// Returns the lines about the data of a server with objects.
+pub(super) fn stored_data(config: &Config, machine: &MachineSizes, node: &NodeDescription) -> String {
+    let mut text = format!(
+        "data in {}, hot capacity {}, durability {}\n",
+        config.data_dir.display(),
+        ByteSize(config.hot_capacity_bytes(machine)).human(),
+        config.durability.to_text(),
+    );
+    if node.is_clustered() {
+        text += &format!("{}, stores all objects\n", membership(config, node));
+    }
+    text
+}
+
+/// Returns the lines about the data of a node that forwards.
+pub(super) fn forwarded_data(config: &Config, node: &NodeDescription) -> String {
+    format!("data in {}\n{}, forwards requests\n", config.data_dir.display(), membership(config, node))
+}
+
+fn membership(config: &Config, node: &NodeDescription) -> String {
+    let address = config.cluster.address.as_ref().unwrap_or(&config.cluster.listen);
+    format!("node {} of cluster {}, reached by other nodes at {address}", node.node_id(), node.cluster)
 }
 
 /// Returns the maximum number of connections, and the reason if it is below the configured one.
@@ -85,13 +121,40 @@ fn python_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileBudget, connections, python_text, shell_word, usage};
+    use super::{FileBudget, connections, forwarded_data, python_text, shell_word, stored_data, usage};
     use mlgw_api::AccessKeyRole;
     use mlgw_auth::key::SigningAccessKey;
     use mlgw_auth::principal::Principal;
-    use mlgw_common::Secret;
+    use mlgw_common::{ClusterId, Incarnation, Secret, Timestamp};
+    use mlgw_config::{ConfigSources, LoadedConfig, MachineSizes};
+    use mlgw_store::node_file::{DirectoryRole, GivenIdentity, NodeDescription};
     use mlgw_wire::access::OWNER;
+    use std::num::NonZeroU64;
     use std::sync::Arc;
+
+    fn member(id: u64) -> NodeDescription {
+        let given = GivenIdentity {
+            cluster: ClusterId(5),
+            incarnation: Incarnation(6),
+            earlier: Vec::new(),
+            id: NonZeroU64::new(id).unwrap(),
+            role: DirectoryRole::Storage,
+        };
+        NodeDescription::joined(&given, Timestamp(0)).unwrap()
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_states_its_part() {
+        let config = LoadedConfig::load(&ConfigSources::default()).unwrap().config;
+        let machine = MachineSizes { memory_bytes: 1 << 30, disk_bytes: None };
+        let alone = NodeDescription::first(Timestamp(0)).unwrap();
+        assert_eq!(stored_data(&config, &machine, &alone).lines().count(), 1);
+        let reached = "of cluster 0000000000000005, reached by other nodes at 127.0.0.1:9002";
+        let store = stored_data(&config, &machine, &member(1));
+        assert!(store.ends_with(&format!("\nnode 1 {reached}, stores all objects\n")), "{store}");
+        let other = forwarded_data(&config, &member(2));
+        assert!(other.ends_with(&format!("\nnode 2 {reached}, forwards requests\n")), "{other}");
+    }
 
     #[test]
     fn fewer_connections_than_configured_are_explained() {

@@ -1,7 +1,9 @@
 //! The data directory of a new node of a cluster, with the identity that the cluster gave it.
 //!
-//! The cluster's key is written first and `node.json` last, each complete and synced. So after a power loss
-//! the directory is without data, or is that of the node. The same node may join again at any time.
+//! [`JoiningDir`] locks and checks the directory before the cluster is asked, so that no token is used up for
+//! a directory that is refused. The cluster's key is written first and `node.json` last, each complete and
+//! synced. So after a power loss the directory is without data, or is that of the node. The folder `cluster`
+//! is no data: an interrupted join leaves its key there. The same node may join again at any time.
 
 use crate::catalogue_dir::CatalogueName;
 use crate::data_dir::create_locked;
@@ -10,6 +12,7 @@ use crate::node_file::{DataDirError, GivenIdentity, NodeDescription};
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_segments::hot::{read_mark, segment_of_file_name};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -35,29 +38,58 @@ pub enum ClusterJoinError {
     DataDir(#[from] DataDirError),
 }
 
-/// Makes the empty directory of `place` that of a node with this identity, with the text of the cluster's key
-/// file. A directory of the same node is accepted as it is.
-///
-/// # Errors
-/// See [`ClusterJoinError`].
-pub fn cluster_join(
-    place: &StoreLocation,
-    given: &GivenIdentity,
-    key: &str,
-    now: Timestamp,
-) -> Result<NodeDescription, ClusterJoinError> {
-    let dir = &place.dir;
-    let _lock = create_locked(dir)?;
-    if let Some(node) = NodeDescription::read(dir)? {
-        return same_node(dir, node, given);
+/// Data directory of a node that joins, locked until it is dropped: no server and no other join uses it.
+#[derive(Debug)]
+pub struct JoiningDir<'a> {
+    place: &'a StoreLocation,
+    _lock: File,
+}
+
+impl<'a> JoiningDir<'a> {
+    /// Locks the directory of `place`, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// See [`ClusterJoinError`].
+    pub fn lock(place: &'a StoreLocation) -> Result<Self, ClusterJoinError> {
+        Ok(Self { place, _lock: create_locked(&place.dir)? })
     }
-    if let Some(found) = data_in(place).map_err(|source| DataDirError::Io { path: dir.clone(), source })? {
-        return Err(ClusterJoinError::NotEmpty(found));
+
+    /// Returns the node of a cluster to which the directory belongs, or `None` if a new node may join with
+    /// it. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`ClusterJoinError`].
+    pub fn owner(&self) -> Result<Option<NodeDescription>, ClusterJoinError> {
+        let dir = &self.place.dir;
+        match NodeDescription::read(dir)? {
+            Some(node) if node.is_clustered() => return Ok(Some(node)),
+            Some(node) => return Err(taken(dir, &node)),
+            None => {}
+        }
+        let found = data_in(self.place).map_err(|source| DataDirError::Io { path: dir.clone(), source })?;
+        found.map_or(Ok(None), |found| Err(ClusterJoinError::NotEmpty(found)))
     }
-    Sealer::install_key(dir, key)?;
-    let node = NodeDescription::joined(given, now)?;
-    node.write(dir)?;
-    Ok(node)
+
+    /// Makes the directory that of a node with this identity, with the text of the cluster's key file. A
+    /// directory of the same node is accepted as it is.
+    ///
+    /// # Errors
+    /// See [`ClusterJoinError`].
+    pub fn describe(
+        &self,
+        given: &GivenIdentity,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<NodeDescription, ClusterJoinError> {
+        let dir = &self.place.dir;
+        if let Some(node) = self.owner()? {
+            return same_node(dir, node, given);
+        }
+        Sealer::install_key(dir, key)?;
+        let node = NodeDescription::joined(given, now)?;
+        node.write(dir)?;
+        Ok(node)
+    }
 }
 
 /// Returns the description of a directory that has joined before.
@@ -67,14 +99,15 @@ fn same_node(
     given: &GivenIdentity,
 ) -> Result<NodeDescription, ClusterJoinError> {
     let is_same = (node.cluster, node.id, node.role) == (given.cluster, Some(given.id), given.role);
-    if is_same {
-        return Ok(node);
-    }
+    if is_same { Ok(node) } else { Err(taken(dir, &node)) }
+}
+
+fn taken(dir: &Path, node: &NodeDescription) -> ClusterJoinError {
     let owner = match node.id {
         Some(id) => format!("node {} of cluster {}", NodeId(id.get()), node.cluster),
         None => "a server without peers".to_owned(),
     };
-    Err(ClusterJoinError::Taken { dir: dir.to_owned(), owner })
+    ClusterJoinError::Taken { dir: dir.to_owned(), owner }
 }
 
 /// Returns the first path with data of a server.
@@ -108,10 +141,10 @@ fn has_entry(dir: &Path, is_data: impl Fn(&str) -> bool) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClusterJoinError, cluster_join};
+    use super::{ClusterJoinError, JoiningDir};
     use crate::data_dir::DataDir;
     use crate::location::StoreLocation;
-    use crate::node_file::{DirectoryRole, GivenIdentity, NODE_FILE};
+    use crate::node_file::{DirectoryRole, GivenIdentity, NODE_FILE, NodeDescription};
     use mlgw_common::{ClusterId, Incarnation, NodeId, Timestamp};
     use mlgw_config::{Config, ConfigSources, LoadedConfig};
     use mlgw_credentials::Sealer;
@@ -131,6 +164,15 @@ mod tests {
             id: NonZeroU64::new(id).unwrap(),
             role: DirectoryRole::Storage,
         }
+    }
+
+    fn cluster_join(
+        place: &StoreLocation,
+        given: &GivenIdentity,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<NodeDescription, ClusterJoinError> {
+        JoiningDir::lock(place)?.describe(given, key, now)
     }
 
     fn key() -> String {
@@ -187,8 +229,29 @@ mod tests {
         drop(DataDir::open(alone.path(), Timestamp(0)).unwrap());
         let refused = cluster_join(&place(alone.path()), &given(3), &key, Timestamp(0)).unwrap_err();
         assert!(refused.to_string().contains("a server without peers"), "{refused}");
+        assert!(JoiningDir::lock(&place(alone.path())).unwrap().owner().is_err());
         let wrong = tempfile::tempdir().unwrap();
         assert!(cluster_join(&place(wrong.path()), &given(3), "a key", Timestamp(0)).is_err());
         assert!(!wrong.path().join(NODE_FILE).exists());
+    }
+
+    #[test]
+    fn a_directory_is_checked_and_locked_before_the_cluster_is_asked() {
+        let room = tempfile::tempdir().unwrap();
+        let (place, key) = (place(&room.path().join("new")), key());
+        let joining = JoiningDir::lock(&place).unwrap();
+        let second = JoiningDir::lock(&place);
+        assert!(matches!(second, Err(ClusterJoinError::DataDir(_))), "another join uses it");
+        assert_eq!(joining.owner().unwrap(), None);
+        std::fs::create_dir(place.dir.join("cluster")).unwrap();
+        std::fs::write(place.dir.join("cluster/node.key"), "key of an interrupted join").unwrap();
+        assert_eq!(joining.owner().unwrap(), None, "that folder is no data");
+        let node = joining.describe(&given(3), &key, Timestamp(0)).unwrap();
+        assert_eq!(joining.owner().unwrap(), Some(node));
+        drop(joining);
+        std::fs::remove_file(place.dir.join(NODE_FILE)).unwrap();
+        std::fs::create_dir(place.dir.join("catalogue")).unwrap();
+        let refused = JoiningDir::lock(&place).unwrap().owner().unwrap_err();
+        assert!(matches!(refused, ClusterJoinError::NotEmpty(_)), "{refused}");
     }
 }

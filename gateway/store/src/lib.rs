@@ -23,7 +23,7 @@ mod timeline;
 pub use backup::{BackedUp, UpstreamData, backup_closed, backup_serving};
 pub use check::{Checked, check};
 pub use cluster_init::{ClusterInitError, InitializedCluster, cluster_init};
-pub use cluster_join::{ClusterJoinError, cluster_join};
+pub use cluster_join::{ClusterJoinError, JoiningDir};
 pub use leftovers::remove_leftovers;
 pub use location::StoreLocation;
 pub use repair::{Repaired, repair};

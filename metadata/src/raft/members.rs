@@ -254,8 +254,9 @@ impl Group {
         let is_published = move |metrics: &RaftMetrics<RaftTypes>| {
             *metrics.committed_membership_config.log_id() >= Some(written)
         };
-        let published = self.raft.wait(Some(PUBLISH_MAX)).metrics(is_published, "the change is published");
-        published.await.map(drop).map_err(|_| ChangeMembersError::UnknownOutcome)
+        let wait = self.raft.wait(Some(PUBLISH_MAX));
+        let published = wait.metrics(is_published, "the change is published").await;
+        published.map(drop).map_err(|_| ChangeMembersError::UnknownOutcome)
     }
 
     /// Transfers the leadership to a voter, and waits until it leads.

@@ -3,15 +3,16 @@
 use super::schema::{document, violations};
 use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
-    BindingMode, BucketInfo, BucketPage, CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
-    DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
-    DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult, ExtentInfo,
-    ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList,
-    MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey, ObjectInfo, ObjectLocation,
-    ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult,
-    ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
-    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo,
-    UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
+    BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo,
+    ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, CompactRequest, CompactionInfo,
+    CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction,
+    DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
+    ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo,
+    KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey,
+    ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest,
+    RefreshRequest, RefreshResult, ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo,
+    SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList,
+    UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -199,6 +200,48 @@ fn answers_match_their_schemas() {
         vec![HealthFinding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
     status.recent.sync_p99_seconds = None;
     assert_schema_of("Status", &status);
+}
+
+#[test]
+fn a_cluster_matches_its_schema() {
+    let node = ClusterNodeInfo {
+        id: 1,
+        name: "n".into(),
+        address: "h:1".into(),
+        role: ClusterNodeRole::Storage,
+        state: ClusterNodeState::Active,
+        build: "b".into(),
+        cluster_version: 2,
+        joined: "j".into(),
+        own: true,
+        store: true,
+        reachable: Some(true),
+    };
+    let other = ClusterNodeInfo { role: ClusterNodeRole::Gateway, reachable: None, ..node.clone() };
+    let member = ClusterMemberInfo { node: 1, part: ClusterMemberPart::Voter, lag_bytes: 3 };
+    let alone = ClusterInfo {
+        cluster: "c".into(),
+        node: 1,
+        duty: None,
+        waits: None,
+        certificate_expires: "e".into(),
+        findings: vec![],
+        nodes: vec![node, other],
+        groups: vec![ClusterGroupInfo { id: 0, leader: None, members: vec![] }],
+    };
+    assert_schema_of("ClusterInfo", &alone);
+    let led = ClusterGroupInfo { id: 0, leader: Some(1), members: vec![member] };
+    let finding = HealthFinding { severity: Health::Warning, what: "w".into(), advice: "a".into() };
+    let whole = ClusterInfo {
+        duty: Some(1),
+        waits: Some("w".into()),
+        findings: vec![finding],
+        groups: vec![led],
+        ..alone
+    };
+    assert_schema_of("ClusterInfo", &whole);
+    let token = NewJoinTokenInfo { token: "t".into(), id: "i".into(), expires: "e".into() };
+    assert_schema_of("NewJoinTokenInfo", &token);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
     let (now, load) = (&look.now, IntervalLoad::of(look));
     let mut head =
         vec![Line::styled(headline(now) + ", up " + &age(now.uptime_seconds), of_health(now.health))];
-    head.extend(findings(now).into_iter().map(|line| {
+    head.extend(findings(&now.findings).into_iter().map(|line| {
         let style = match line.split_once(' ') {
             Some(("", _)) | None => Style::new(),
             Some(("CRITICAL", _)) => CRITICAL,

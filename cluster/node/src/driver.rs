@@ -1,0 +1,126 @@
+//! Carries out the decisions about the members of the groups that this node leads.
+//!
+//! For each group: collect the facts, decide one step, carry it out, and begin again. No step depends on an
+//! earlier one, so a step that failed or whose outcome is unknown is decided anew from the facts. Nothing is
+//! stored here.
+
+use crate::facts::{SYSTEM_GROUP, decision_input};
+use crate::probes::Probes;
+use crate::routes::store_node;
+use mlgw_common::NodeId;
+use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
+use mlgw_common::time::timeout;
+use mlgw_membership::{MemberStep, WaitReason, decide};
+use mlgw_metadata::{Catalogue, ChangeMembersError, GroupMembers};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time until the facts are collected again.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Reasons to wait, by group. Only groups that this node leads have one.
+pub(crate) type GroupWaits = Arc<Mutex<BTreeMap<u32, WaitReason>>>;
+
+/// The driver of a node.
+pub(crate) struct MembershipDriver {
+    pub(crate) catalogue: Catalogue,
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) waits: GroupWaits,
+}
+
+impl MembershipDriver {
+    /// Decides and acts until the future is dropped.
+    pub(crate) async fn run(self) {
+        loop {
+            let changed = self.catalogue.node_changed();
+            for group in self.catalogue.groups() {
+                match self.catalogue.members(group) {
+                    Ok(members) => self.advance(&members).await,
+                    Err(_) => self.record_wait(group, None),
+                }
+            }
+            // Whether the time or a change ended the wait makes no difference.
+            let _ = timeout(INTERVAL, changed).await;
+        }
+    }
+
+    /// Takes the next step of a group that this node leads.
+    async fn advance(&self, members: &GroupMembers) {
+        let group = members.group;
+        let input = decision_input(members, &self.catalogue.nodes(), |node| self.probes.contact(node));
+        let step = decide(&input);
+        let wait = if let MemberStep::Wait(reason) = &step { Some(reason.clone()) } else { None };
+        self.record_wait(group, wait);
+        let done = match step {
+            MemberStep::Idle | MemberStep::Wait(_) => self.prefer_store(members).await,
+            step => self.carry_out(group, step).await,
+        };
+        if let Err(error) = done {
+            tracing::info!(group, %error, "a change of the members was not carried out; it is decided again");
+        }
+    }
+
+    async fn carry_out(&self, group: u32, step: MemberStep) -> Result<(), ChangeMembersError> {
+        let catalogue = &self.catalogue;
+        tracing::info!(group, ?step, "changing the members");
+        match step {
+            MemberStep::Idle | MemberStep::Wait(_) => Ok(()),
+            MemberStep::AddLearner(node) => catalogue.add_learner(group, node).await,
+            MemberStep::RemoveLearner(node) => catalogue.remove_member(group, node).await,
+            MemberStep::ChangeVoters(change) => catalogue.change_voters(group, &change.voters).await,
+            MemberStep::TransferLeader { to } => catalogue.transfer_leader(group, to).await,
+            MemberStep::RecordRemoval(node) => self.record_removal(group, node).await,
+        }
+    }
+
+    /// Records that a node is removed, once no group has it. Only the leader of all groups is sure of that.
+    async fn record_removal(&self, group: u32, node: NodeId) -> Result<(), ChangeMembersError> {
+        if group != SYSTEM_GROUP {
+            return Ok(());
+        }
+        for other in self.catalogue.groups() {
+            let members = self.catalogue.members(other)?;
+            if members.members.iter().any(|member| member.node == node) {
+                return Err(ChangeMembersError::InProgress);
+            }
+        }
+        let recorded = self.catalogue.remove_node(node).await;
+        recorded.map(drop).map_err(|error| ChangeMembersError::NodeFailed { node, why: error.to_string() })
+    }
+
+    /// Transfers the leadership to the store of the cluster, which proposes nearly all commands.
+    async fn prefer_store(&self, members: &GroupMembers) -> Result<(), ChangeMembersError> {
+        let Some(store) = store_node(&self.catalogue.nodes()) else { return Ok(()) };
+        if members.leader == store || !self.can_lead(members, store) {
+            return Ok(());
+        }
+        tracing::info!(group = members.group, node = %store, "transferring the leadership to the store");
+        self.catalogue.transfer_leader(members.group, store).await
+    }
+
+    fn can_lead(&self, members: &GroupMembers, node: NodeId) -> bool {
+        let is_voter = members.voters.contains(&node) && members.outgoing.is_none();
+        let status = members.members.iter().find(|member| member.node == node);
+        let is_caught_up = status
+            .is_some_and(|of| of.last_contact.is_some() && of.lag_bytes <= PROMOTION_LAG_BYTES_MAX);
+        is_voter && is_caught_up && self.probes.answers(node) == Some(true)
+    }
+
+    fn record_wait(&self, group: u32, wait: Option<WaitReason>) {
+        let mut waits = self.waits.lock();
+        if waits.get(&group) == wait.as_ref() {
+            return;
+        }
+        match wait {
+            Some(reason) => {
+                tracing::info!(group, %reason, "the members of a group wait");
+                waits.insert(group, reason);
+            }
+            None => {
+                waits.remove(&group);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Input of the decisions about a group's members, from its leader's view. Pure.
+
+use mlgw_common::NodeId;
+use mlgw_formats::schema::{Node, NodeRole};
+use mlgw_membership::{
+    ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership,
+};
+use mlgw_metadata::{GroupMembers, MemberRole};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The group whose members are all nodes.
+pub(crate) const SYSTEM_GROUP: u32 = 0;
+
+/// Voters of a group of objects.
+const OBJECT_VOTERS_MAX: usize = 3;
+
+/// The input for a group that this node leads. Groups of objects have storage nodes only.
+pub(crate) fn decision_input(
+    group: &GroupMembers,
+    nodes: &[Arc<Node>],
+    contact: impl Fn(NodeId) -> Contact,
+) -> DecisionInput {
+    let is_system = group.group == SYSTEM_GROUP;
+    let lag_of = |id: NodeId| {
+        let status = group.members.iter().find(|member| member.node == id)?;
+        // Without an answer under this leader the lag is what the leader assumes, not what it knows.
+        status.last_contact.is_some().then_some(status.lag_bytes)
+    };
+    let facts = |node: &Arc<Node>| {
+        let id = node.node_id();
+        let is_leader = id == group.leader;
+        let contact = if is_leader { Contact::Reachable { for_ms: u64::MAX } } else { contact(id) };
+        let lag_bytes = if is_leader { Some(0) } else { lag_of(id) };
+        (id, MemberFacts { role: node.role(), state: node.state(), contact, lag_bytes })
+    };
+    let belongs = |node: &&Arc<Node>| is_system || node.role() == NodeRole::Storage;
+    let nodes: BTreeMap<NodeId, MemberFacts> = nodes.iter().filter(belongs).map(facts).collect();
+    let learner = |member: &mlgw_metadata::MemberStatus| {
+        (member.role == MemberRole::Learner).then_some(member.node)
+    };
+    let limits = DecisionLimits::default();
+    DecisionInput {
+        leader: group.leader,
+        membership: SystemMembership {
+            voters: group.voters.clone(),
+            outgoing: group.outgoing.clone(),
+            learners: group.members.iter().filter_map(learner).collect(),
+        },
+        change: if group.is_changing { ChangeState::InProgress } else { ChangeState::Committed },
+        nodes,
+        limits: if is_system { limits } else { DecisionLimits { voters_max: OBJECT_VOTERS_MAX, ..limits } },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decision_input;
+    use mlgw_common::NodeId;
+    use mlgw_formats::schema::{Node, NodeRole, NodeState};
+    use mlgw_membership::{Contact, MemberStep, decide};
+    use mlgw_metadata::{GroupMembers, MemberRole, MemberStatus};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
+        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
+    }
+
+    fn group(id: u32, members: &[(u64, MemberRole)]) -> GroupMembers {
+        let status = |(node, role): &(u64, MemberRole)| MemberStatus {
+            node: NodeId(*node),
+            role: *role,
+            matched: Some(1),
+            lag_entries: 0,
+            lag_bytes: 0,
+            last_contact: Some(Duration::ZERO),
+        };
+        let voters = members.iter().filter(|(_, role)| *role == MemberRole::Voter);
+        GroupMembers {
+            group: id,
+            leader: NodeId(1),
+            term: 1,
+            last: 1,
+            is_changing: false,
+            voters: voters.map(|(node, _)| NodeId(*node)).collect(),
+            outgoing: None,
+            members: members.iter().map(status).collect(),
+        }
+    }
+
+    const STEADY: Contact = Contact::Reachable { for_ms: 60_000 };
+
+    #[test]
+    fn a_gateway_joins_the_system_group_alone() {
+        let nodes = [
+            node(1, NodeRole::Storage, NodeState::Active),
+            node(2, NodeRole::Gateway, NodeState::Joining),
+        ];
+        let alone = [(1, MemberRole::Voter)];
+        let step = |id: u32| decide(&decision_input(&group(id, &alone), &nodes, |_| STEADY));
+        assert_eq!(step(0), MemberStep::AddLearner(NodeId(2)));
+        assert_eq!(step(1), MemberStep::Idle);
+    }
+
+    #[test]
+    fn two_caught_up_storage_nodes_become_voters_at_once() {
+        let nodes = [1, 2, 3].map(|id| node(id, NodeRole::Storage, NodeState::Active));
+        let members = [(1, MemberRole::Voter), (2, MemberRole::Learner), (3, MemberRole::Learner)];
+        let mut seen = group(1, &members);
+        let step = decide(&decision_input(&seen, &nodes, |_| STEADY));
+        let MemberStep::ChangeVoters(change) = step else { panic!("{step:?}") };
+        assert_eq!(change.voters, [1, 2, 3].map(NodeId).into());
+        // A member that never answered under this leader has an unknown lag.
+        seen.members[2].last_contact = None;
+        let step = decide(&decision_input(&seen, &nodes, |_| STEADY));
+        assert!(matches!(step, MemberStep::Wait(_)), "{step:?}");
+        let input = decision_input(&seen, &nodes, |_| STEADY);
+        assert_eq!(input.nodes[&NodeId(3)].lag_bytes, None);
+    }
+}

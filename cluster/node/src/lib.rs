@@ -1,0 +1,40 @@
+//! A node of a cluster.
+//!
+//! It joins ([`join_cluster`]), and at each start connects the parts that do not know each other: the
+//! catalogue calls other members through the transport, forwarded requests are streams of it, and the
+//! decisions of `mlgw-membership` are carried out on the node that leads a group. A start has two halves,
+//! because the catalogue needs the peers and the transport needs the catalogue: [`PreparedNode::prepare`]
+//! reads the files and binds the listener, and [`PreparedNode::start`] opens it to peers.
+//!
+//! Until segments are replicated, one node has the bytes of all objects: the storage node with the lowest id,
+//! called the store of the cluster. All others forward requests to it.
+//!
+//! Rows of the catalogue are the only lasting state here, besides the files of `mlgw-trust` in the folder
+//! `cluster`. After a power loss a start continues from both.
+
+mod admission;
+mod authority;
+mod book;
+mod driver;
+mod facts;
+mod join_wire;
+mod joining;
+mod node;
+mod peers;
+mod prepared;
+mod probes;
+mod renewal;
+mod reports;
+mod routes;
+mod services;
+mod status;
+mod streams;
+mod tokens;
+
+pub use authority::AuthorityRowError;
+pub use joining::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
+pub use node::ClusterNode;
+pub use prepared::{NodeError, NodeOptions, PreparedNode};
+pub use services::RequestServer;
+pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};
+pub use tokens::{NewToken, TokenError};

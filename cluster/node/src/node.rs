@@ -1,0 +1,173 @@
+//! A running node of a cluster.
+//!
+//! Its tasks end with [`ClusterNode::stop`] or with the last handle: the transport, the driver of the
+//! membership, probes, reports, the renewal of the certificate, and what follows the rows of nodes.
+
+use crate::driver::GroupWaits;
+use crate::peers::RunningTransport;
+use crate::probes::Probes;
+use crate::reports::ServingState;
+use crate::routes::route_table;
+use crate::services::{NodeServices, RequestServer};
+use crate::status::{ClusterStatus, StatusSources};
+use crate::streams::TransportStreams;
+use crate::tokens::{NewToken, TokenError, create_token};
+use crate::{book, renewal::CertificateEnd};
+use mlgw_common::time::timeout;
+use mlgw_common::{Clock, ClusterId, NodeId};
+use mlgw_forwarding::{MemberStreams, RouteTable};
+use mlgw_metadata::Catalogue;
+use mlgw_transport::ClusterTransport;
+use mlgw_trust::PeerStarts;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Longest time until the rows of nodes are read again.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A running node. Clones share it.
+#[derive(Clone)]
+pub struct ClusterNode {
+    pub(crate) shared: Arc<NodeState>,
+}
+
+/// State of a running node.
+pub(crate) struct NodeState {
+    pub(crate) cluster: ClusterId,
+    pub(crate) own: NodeId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) transport: Arc<RunningTransport>,
+    pub(crate) services: NodeServices,
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) waits: GroupWaits,
+    pub(crate) serving: Arc<ServingState>,
+    pub(crate) routes: watch::Receiver<Arc<RouteTable>>,
+    pub(crate) certificate: Arc<CertificateEnd>,
+    pub(crate) tasks: parking_lot::Mutex<JoinSet<()>>,
+}
+
+impl fmt::Debug for ClusterNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterNode(node {} of {})", self.shared.own, self.shared.cluster)
+    }
+}
+
+impl ClusterNode {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.shared.own
+    }
+
+    /// The range map of forwarding, kept up to date.
+    #[must_use]
+    pub fn routes(&self) -> watch::Receiver<Arc<RouteTable>> {
+        self.shared.routes.clone()
+    }
+
+    /// Streams to other members, for forwarded requests.
+    #[must_use]
+    pub fn streams(&self) -> Arc<dyn MemberStreams> {
+        Arc::new(TransportStreams::new(Arc::clone(&self.shared.transport)))
+    }
+
+    /// Serves requests that other nodes forward. Before this call they get a refusal and try another node.
+    pub fn serve_requests(&self, server: Arc<dyn RequestServer>) {
+        self.shared.services.serve_requests(server);
+    }
+
+    /// Reports to the cluster that this node serves.
+    pub fn set_serving(&self) {
+        self.shared.serving.set();
+    }
+
+    /// Waits until this node has received the rows of the system group, its own record among them.
+    pub async fn until_member(&self) {
+        loop {
+            let changed = self.shared.catalogue.node_changed();
+            if self.shared.catalogue.node_record(self.shared.own).is_some() {
+                return;
+            }
+            // A change between the check and the wait is not missed: the future was made before.
+            let _ = timeout(FOLLOW_INTERVAL, changed).await;
+        }
+    }
+
+    /// Status of the cluster as this node sees it.
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        let shared = &self.shared;
+        let sources = StatusSources {
+            cluster: shared.cluster,
+            own: shared.own,
+            catalogue: &shared.catalogue,
+            probes: &shared.probes,
+            waits: &shared.waits,
+            certificate_expires: shared.certificate.get(),
+        };
+        sources.collect()
+    }
+
+    /// Creates a token with which one node may join within an hour.
+    ///
+    /// # Errors
+    /// See [`TokenError`].
+    pub async fn create_token(&self, created_by: &str) -> Result<NewToken, TokenError> {
+        create_token(&self.shared.catalogue, &*self.shared.clock, created_by).await
+    }
+
+    /// Ends all tasks and closes all connections. The catalogue is still open.
+    pub async fn stop(&self) {
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock());
+        tasks.shutdown().await;
+        if let Some(transport) = self.shared.transport.take() {
+            transport.stop().await;
+        }
+    }
+}
+
+/// Keeps addresses, removed ids and routes equal to the rows of nodes, until the future is dropped.
+pub(crate) async fn follow_nodes(
+    catalogue: Catalogue,
+    transport: ClusterTransport,
+    starts: Arc<PeerStarts>,
+    routes: watch::Sender<Arc<RouteTable>>,
+) {
+    loop {
+        let changed = catalogue.node_changed();
+        let nodes = catalogue.nodes();
+        transport.book().set_rows(book::addresses(&nodes));
+        let removed = book::removed(&nodes);
+        let forgotten: Vec<NodeId> = removed.iter().copied().collect();
+        transport.set_removed(removed);
+        forget(&starts, forgotten).await;
+        let table = route_table(&nodes);
+        routes.send_if_modified(|known| {
+            let is_new = **known != table;
+            if is_new {
+                *known = Arc::new(table);
+            }
+            is_new
+        });
+        let _ = timeout(FOLLOW_INTERVAL, changed).await;
+    }
+}
+
+/// Removes the starts of removed nodes, which the transport refuses by their ids.
+async fn forget(starts: &Arc<PeerStarts>, removed: Vec<NodeId>) {
+    if removed.iter().all(|node| starts.known(*node).is_none()) {
+        return;
+    }
+    let starts = Arc::clone(starts);
+    let forgotten = AbortOnDropHandle::new(spawn_blocking(move || starts.forget(&removed))).await;
+    match forgotten {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the starts of removed nodes stay recorded"),
+        Err(error) => tracing::warn!(%error, "the starts of removed nodes stay recorded"),
+    }
+}

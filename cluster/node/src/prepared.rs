@@ -1,0 +1,332 @@
+//! The start of a node of a cluster, in two halves.
+//!
+//! The first node has no certificate at its first start. It then creates the cluster's authority in the
+//! catalogue, of which it is the only voter, signs its own certificate and stores it last. After a power loss
+//! in between, the next start continues: an authority that exists is opened, and a certificate is signed
+//! again.
+
+use crate::admission::Admission;
+use crate::authority::{AuthorityRowError, create_authority, trusted_authorities};
+use crate::driver::MembershipDriver;
+use crate::node::{ClusterNode, NodeState, follow_nodes};
+use crate::peers::{RunningTransport, TransportPeers};
+use crate::probes::{Probes, probe_nodes};
+use crate::renewal::{CertificateEnd, CertificateKeeper};
+use crate::reports::{ServingState, report_node};
+use crate::routes::route_table;
+use crate::services::NodeServices;
+use mlgw_common::time::{Instant, sleep};
+use mlgw_common::{Clock, NodeId};
+use mlgw_credentials::Sealer;
+use mlgw_formats::cluster_version::CLUSTER_VERSION;
+use mlgw_formats::schema::RecordedStart;
+use mlgw_metadata::catalogue::NodeReport;
+use mlgw_metadata::{Catalogue, MemberPeers};
+use mlgw_store::node_file::NodeDescription;
+use mlgw_transport::{
+    AddressBook, BadPeerAddress, ClusterTransport, PeerAddress, TransportConfig, TransportError,
+    WireVersions,
+};
+use mlgw_trust::{
+    AuthorityError, NodeCredentials, NodeFiles, NodeFilesError, NodeStart, PeerStarts, StartsFileError,
+};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Interval at which the configured addresses are dialed while no leader is known.
+const SEED_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Longest time of one dial of a configured address.
+const SEED_DIAL_MAX: Duration = Duration::from_secs(5);
+
+/// Description of the node that starts.
+pub struct NodeOptions {
+    /// Data directory, locked by the caller.
+    pub dir: PathBuf,
+    /// Address of the listener for peers, `HOST:PORT`.
+    pub listen: String,
+    /// Address that peers dial; `None` for that of the listener.
+    pub address: Option<PeerAddress>,
+    /// Configured addresses of other nodes.
+    pub seeds: Vec<PeerAddress>,
+    /// Contents of `node.json`, with this start.
+    pub description: NodeDescription,
+    /// Seals with the cluster's key.
+    pub sealer: Sealer,
+    /// Clock.
+    pub clock: Arc<dyn Clock>,
+    /// This build, for the node's record.
+    pub build: String,
+}
+
+/// Error of the start of a node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The directory is that of a server without peers.
+    #[error("this server is not in a cluster: run `mlgw cluster init` or `mlgw cluster join` first")]
+    NotClustered,
+    /// The node has no certificate, and is not the first one.
+    #[error("node {0} has no certificate: run `mlgw cluster join` again with the same data directory")]
+    NoCertificate(NodeId),
+    /// The files of the node cannot be used.
+    #[error(transparent)]
+    Files(#[from] NodeFilesError),
+    /// The starts of the other nodes cannot be read.
+    #[error(transparent)]
+    Starts(#[from] StartsFileError),
+    /// The listener did not open.
+    #[error("cluster.listen {listen}: {source}")]
+    Listen {
+        /// The address.
+        listen: String,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// Peers cannot dial the address of the listener.
+    #[error("cluster.listen {listen} is no address that other nodes can dial ({reason}): set cluster.address")]
+    Address {
+        /// The address of the listener.
+        listen: String,
+        /// Reason.
+        reason: String,
+    },
+    /// The authority of the cluster.
+    #[error(transparent)]
+    AuthorityRow(#[from] AuthorityRowError),
+    /// A certificate was not signed.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The transport did not start.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+}
+
+/// A node whose files are read and whose listener is bound.
+pub struct PreparedNode {
+    options: NodeOptions,
+    own: NodeId,
+    start: NodeStart,
+    files: NodeFiles,
+    credentials: Option<NodeCredentials>,
+    starts: Arc<PeerStarts>,
+    listener: TcpListener,
+    address: PeerAddress,
+    transport: Arc<RunningTransport>,
+}
+
+impl PreparedNode {
+    /// Reads the files of the node and binds its listener.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn prepare(options: NodeOptions) -> Result<Self, NodeError> {
+        let description = &options.description;
+        let stamp = description.start.filter(|_| description.is_clustered()).ok_or(NodeError::NotClustered)?;
+        let (own, incarnation) = (description.node_id(), description.incarnation);
+        let start = NodeStart { incarnation, counter: stamp.counter, nonce: stamp.nonce };
+        let files = NodeFiles::new(&options.dir.join("cluster"))?;
+        let credentials = files.credentials()?;
+        if credentials.is_none() && own != NodeId::SINGLE {
+            return Err(NodeError::NoCertificate(own));
+        }
+        // Without a certificate no peer was ever connected. Later the file must be there.
+        let starts = match credentials.is_some() {
+            true => PeerStarts::open(files.dir(), description.cluster)?,
+            false => PeerStarts::create(files.dir(), description.cluster)?,
+        };
+        let listen = |source| NodeError::Listen { listen: options.listen.clone(), source };
+        let listener = TcpListener::bind(&options.listen).await.map_err(listen)?;
+        let port = listener.local_addr().map_err(listen)?.port();
+        let address = match &options.address {
+            Some(address) => address.clone(),
+            None => address_of(&options.listen, port)?,
+        };
+        let (starts, transport) = (Arc::new(starts), Arc::default());
+        Ok(Self { own, start, files, credentials, starts, listener, address, transport, options })
+    }
+
+    /// The other nodes, for the options of the catalogue.
+    #[must_use]
+    pub fn peers(&self) -> Arc<dyn MemberPeers> {
+        Arc::new(TransportPeers::new(Arc::clone(&self.transport)))
+    }
+
+    /// Starts the transport and the tasks of the node. `catalogue` was opened with [`Self::peers`].
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn start(mut self, catalogue: Catalogue) -> Result<ClusterNode, NodeError> {
+        let credentials = match self.credentials.take() {
+            Some(credentials) => credentials,
+            None => self.first_credentials(&catalogue).await?,
+        };
+        let admission = Admission::new(
+            catalogue.clone(),
+            self.options.sealer.clone(),
+            self.options.dir.clone(),
+            self.options.description.clone(),
+            Arc::clone(&self.options.clock),
+        );
+        let services = NodeServices::new(catalogue.clone(), admission);
+        let config = TransportConfig {
+            cluster: self.options.description.cluster,
+            node: self.own,
+            start: self.start,
+            address: self.address.clone(),
+            versions: WireVersions::OWN,
+            credentials: credentials.clone(),
+            starts: Arc::clone(&self.starts),
+            book: AddressBook::default(),
+            removed: crate::book::removed(&catalogue.nodes()),
+        };
+        config.book.set_rows(crate::book::addresses(&catalogue.nodes()));
+        let report = self.report(&credentials);
+        let transport = ClusterTransport::start(config, self.listener, Arc::new(services.clone()))?;
+        self.transport.set(transport.clone());
+        tracing::info!(node = %self.own, address = %self.address, "serving the other nodes of the cluster");
+        let parts = StartedParts {
+            options: self.options,
+            own: self.own,
+            files: self.files,
+            starts: self.starts,
+            running: self.transport,
+        };
+        Ok(parts.run(catalogue, transport, services, credentials, report))
+    }
+
+    /// Creates the authority of the cluster, or opens it, and signs the certificate of its first node.
+    async fn first_credentials(&self, catalogue: &Catalogue) -> Result<NodeCredentials, NodeError> {
+        let NodeOptions { sealer, clock, description, .. } = &self.options;
+        let now = clock.now();
+        let authority = create_authority(catalogue, sealer, description.cluster, now).await?;
+        let request = self.files.key()?.request().map_err(NodeFilesError::from)?;
+        let issued = authority.sign(&request, self.own, now)?;
+        self.files.store_certificate(&issued, &trusted_authorities(catalogue)?)?;
+        self.files.credentials()?.ok_or(NodeError::NoCertificate(self.own))
+    }
+
+    fn report(&self, credentials: &NodeCredentials) -> NodeReport {
+        let NodeStart { incarnation, counter, nonce } = self.start;
+        NodeReport {
+            node: self.own,
+            address: self.address.to_string(),
+            cluster_version: CLUSTER_VERSION,
+            build: self.options.build.clone(),
+            start: RecordedStart { incarnation: incarnation.0, counter, nonce },
+            key_hash: credentials.key().public_hash().0.to_vec(),
+            is_serving: false,
+        }
+    }
+}
+
+/// Parts of a node whose transport has started.
+struct StartedParts {
+    options: NodeOptions,
+    own: NodeId,
+    files: NodeFiles,
+    starts: Arc<PeerStarts>,
+    running: Arc<RunningTransport>,
+}
+
+impl StartedParts {
+    /// Starts the tasks.
+    fn run(
+        self,
+        catalogue: Catalogue,
+        transport: ClusterTransport,
+        services: NodeServices,
+        credentials: NodeCredentials,
+        report: NodeReport,
+    ) -> ClusterNode {
+        let (own, clock) = (self.own, self.options.clock);
+        let (probes, waits) = (Arc::new(Probes::default()), crate::driver::GroupWaits::default());
+        let serving = Arc::new(ServingState::default());
+        let certificate = Arc::new(CertificateEnd::new(&credentials));
+        let (sender, routes) = watch::channel(Arc::new(route_table(&catalogue.nodes())));
+        let mut tasks = JoinSet::new();
+        let keeper = CertificateKeeper {
+            catalogue: catalogue.clone(),
+            sealer: self.options.sealer,
+            files: self.files,
+            transport: transport.clone(),
+            clock: Arc::clone(&clock),
+            end: Arc::clone(&certificate),
+        };
+        tasks.spawn(keeper.run(credentials));
+        tasks.spawn(dial_seeds(catalogue.clone(), transport.clone(), self.options.seeds));
+        tasks.spawn(follow_nodes(catalogue.clone(), transport, self.starts, sender));
+        let running = Arc::clone(&self.running);
+        tasks.spawn(probe_nodes(own, catalogue.clone(), running, Arc::clone(&probes)));
+        tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving)));
+        let driver = MembershipDriver {
+            catalogue: catalogue.clone(),
+            probes: Arc::clone(&probes),
+            waits: Arc::clone(&waits),
+        };
+        tasks.spawn(driver.run());
+        let shared = NodeState {
+            cluster: self.options.description.cluster,
+            own,
+            clock,
+            catalogue,
+            transport: self.running,
+            services,
+            probes,
+            waits,
+            serving,
+            routes,
+            certificate,
+            tasks: parking_lot::Mutex::new(tasks),
+        };
+        ClusterNode { shared: Arc::new(shared) }
+    }
+}
+
+/// Address that peers dial when none is configured: that of the listener, with the bound port.
+fn address_of(listen: &str, port: u16) -> Result<PeerAddress, NodeError> {
+    let error = |reason: String| NodeError::Address { listen: listen.to_owned(), reason };
+    let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
+    if ["0.0.0.0", "[::]", "::", ""].contains(&host) {
+        return Err(error("it stands for all interfaces".to_owned()));
+    }
+    format!("{host}:{port}").parse().map_err(|bad: BadPeerAddress| error(bad.to_string()))
+}
+
+/// Dials the configured addresses while this node knows no leader: all nodes may have new addresses. A node
+/// that answers states its address, which the book has then. Ends when the future is dropped.
+async fn dial_seeds(catalogue: Catalogue, transport: ClusterTransport, seeds: Vec<PeerAddress>) {
+    if seeds.is_empty() {
+        return;
+    }
+    loop {
+        if catalogue.leader(crate::facts::SYSTEM_GROUP).is_none() {
+            for seed in &seeds {
+                match transport.probe(seed, Instant::now() + SEED_DIAL_MAX).await {
+                    Ok(node) => tracing::info!(address = %seed, %node, "a configured address answered"),
+                    Err(error) => tracing::debug!(%error, "a configured address did not answer"),
+                }
+            }
+        }
+        sleep(SEED_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address_of;
+
+    #[test]
+    fn a_listener_on_all_interfaces_needs_an_address() {
+        assert_eq!(address_of("127.0.0.1:0", 7000).unwrap().as_str(), "127.0.0.1:7000");
+        assert_eq!(address_of("[::1]:7000", 7000).unwrap().as_str(), "[::1]:7000");
+        for listen in ["0.0.0.0:7000", "[::]:7000"] {
+            let error = address_of(listen, 7000).unwrap_err().to_string();
+            assert!(error.contains("set cluster.address"), "{error}");
+        }
+    }
+}

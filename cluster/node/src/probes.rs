@@ -1,0 +1,119 @@
+//! Reachability of the other nodes: each is called once a second.
+//!
+//! The state is in memory. A node counts as unreachable until its first answer.
+
+use crate::peers::RunningTransport;
+use crate::services::PING;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use mlgw_common::NodeId;
+use mlgw_common::time::{Instant, sleep};
+use mlgw_membership::Contact;
+use mlgw_metadata::Catalogue;
+use mlgw_transport::Channel;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest time until the answer of a reachable node.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Reachability of one node, since an instant.
+#[derive(Clone, Copy, Debug)]
+struct Reachability {
+    answers: bool,
+    since: Instant,
+}
+
+/// Reachability of all nodes that were called.
+#[derive(Debug, Default)]
+pub(crate) struct Probes {
+    known: Mutex<BTreeMap<NodeId, Reachability>>,
+}
+
+impl Probes {
+    /// True if the node answers; `None` if it was not called yet.
+    pub(crate) fn answers(&self, node: NodeId) -> Option<bool> {
+        self.known.lock().get(&node).map(|known| known.answers)
+    }
+
+    /// Reachability of a node for the decisions about the membership.
+    pub(crate) fn contact(&self, node: NodeId) -> Contact {
+        let Some(known) = self.known.lock().get(&node).copied() else {
+            return Contact::Unreachable { for_ms: 0 };
+        };
+        let for_ms = u64::try_from(known.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if known.answers { Contact::Reachable { for_ms } } else { Contact::Unreachable { for_ms } }
+    }
+
+    fn record(&self, node: NodeId, answers: bool) {
+        let mut all = self.known.lock();
+        let changed = Reachability { answers, since: Instant::now() };
+        let known = all.entry(node).or_insert(changed);
+        if known.answers != answers {
+            *known = changed;
+        }
+    }
+
+    /// Removes the nodes that are not in `nodes`.
+    fn keep(&self, nodes: &[NodeId]) {
+        self.known.lock().retain(|node, _| nodes.contains(node));
+    }
+}
+
+/// Calls all other nodes, once a second, until the future is dropped.
+pub(crate) async fn probe_nodes(
+    own: NodeId,
+    catalogue: Catalogue,
+    transport: Arc<RunningTransport>,
+    probes: Arc<Probes>,
+) {
+    loop {
+        let nodes = catalogue.nodes();
+        let others = nodes.iter().filter(|node| !node.is_removed() && node.node_id() != own);
+        let others: Vec<NodeId> = others.map(|node| node.node_id()).collect();
+        probes.keep(&others);
+        let transport = &*transport;
+        let call = |node| async move { (node, answers(transport, node).await) };
+        let mut calls: FuturesUnordered<_> = others.into_iter().map(call).collect();
+        while let Some((node, answers)) = calls.next().await {
+            probes.record(node, answers);
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+async fn answers(transport: &RunningTransport, node: NodeId) -> bool {
+    let Some(transport) = transport.get() else { return false };
+    let deadline = Instant::now() + ANSWER_MAX;
+    transport.call(node, Channel::Control, PING, Bytes::new(), deadline).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Probes;
+    use mlgw_common::NodeId;
+    use mlgw_membership::Contact;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contact_begins_at_the_first_answer_of_its_kind() {
+        let (probes, node) = (Probes::default(), NodeId(2));
+        assert_eq!(probes.contact(node), Contact::Unreachable { for_ms: 0 });
+        assert_eq!(probes.answers(node), None);
+        probes.record(node, true);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        probes.record(node, true);
+        assert_eq!(probes.contact(node), Contact::Reachable { for_ms: 3000 });
+        probes.record(node, false);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(probes.contact(node), Contact::Unreachable { for_ms: 1000 });
+        assert_eq!(probes.answers(node), Some(false));
+        probes.keep(&[]);
+        assert_eq!(probes.answers(node), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Status of the cluster as this node sees it.
+
+use crate::driver::GroupWaits;
+use crate::probes::Probes;
+use crate::routes::store_node;
+use mlgw_common::{ClusterId, NodeId, Timestamp};
+use mlgw_formats::schema::{Node, NodeRole, NodeState};
+use mlgw_metadata::{Catalogue, MemberRole};
+use std::sync::Arc;
+
+/// Status of the cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterStatus {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// This node.
+    pub node: NodeId,
+    /// The node that does what runs once per cluster, if it is known.
+    pub duty: Option<NodeId>,
+    /// All nodes with a record, by id.
+    pub nodes: Vec<NodeStatus>,
+    /// Groups that have a member on this node.
+    pub groups: Vec<GroupStatus>,
+    /// Reason for which the membership of a group that this node leads waits.
+    pub waits: Option<String>,
+    /// End of the validity of this node's certificate.
+    pub certificate_expires: Timestamp,
+}
+
+/// Status of a node.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// Its id.
+    pub id: NodeId,
+    /// Name for operators; may be empty.
+    pub name: String,
+    /// Address at which other nodes connect to it.
+    pub address: String,
+    /// Its role.
+    pub role: NodeRole,
+    /// State of its membership.
+    pub state: NodeState,
+    /// Its build.
+    pub build: String,
+    /// Newest cluster version that its build knows.
+    pub cluster_version: u32,
+    /// Time of its admission, milliseconds since the epoch.
+    pub joined_ms: i64,
+    /// True for the node that answers.
+    pub is_own: bool,
+    /// True for the node that has the bytes of all objects.
+    pub is_store: bool,
+    /// True if it answers this node; `None` if it was not called yet.
+    pub reachable: Option<bool>,
+}
+
+/// Status of a group.
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    /// Its id.
+    pub id: u32,
+    /// Its leader, if this node knows it.
+    pub leader: Option<NodeId>,
+    /// Its members; empty if another node leads it.
+    pub members: Vec<GroupMemberStatus>,
+}
+
+/// Status of a member of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupMemberStatus {
+    /// Its node.
+    pub node: NodeId,
+    /// True if it votes.
+    pub is_voter: bool,
+    /// Bytes of log that it lacks.
+    pub lag_bytes: u64,
+}
+
+/// What a status is collected from.
+pub(crate) struct StatusSources<'a> {
+    pub(crate) cluster: ClusterId,
+    pub(crate) own: NodeId,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) probes: &'a Probes,
+    pub(crate) waits: &'a GroupWaits,
+    pub(crate) certificate_expires: Timestamp,
+}
+
+impl StatusSources<'_> {
+    /// Collects the status.
+    pub(crate) fn collect(&self) -> ClusterStatus {
+        let nodes = self.catalogue.nodes();
+        let store = store_node(&nodes);
+        let node = |node: &Arc<Node>| self.node_status(node, store);
+        let waits = self.waits.lock().values().next().map(ToString::to_string);
+        ClusterStatus {
+            cluster: self.cluster,
+            node: self.own,
+            duty: self.catalogue.leader(crate::facts::SYSTEM_GROUP),
+            nodes: nodes.iter().map(node).collect(),
+            groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
+            waits,
+            certificate_expires: self.certificate_expires,
+        }
+    }
+
+    fn node_status(&self, node: &Node, store: Option<NodeId>) -> NodeStatus {
+        let id = node.node_id();
+        let is_own = id == self.own;
+        NodeStatus {
+            id,
+            name: node.name.clone(),
+            address: node.address.clone(),
+            role: node.role(),
+            state: node.state(),
+            build: node.build.clone(),
+            cluster_version: node.cluster_version,
+            joined_ms: node.joined_ms,
+            is_own,
+            is_store: store == Some(id),
+            reachable: if is_own { Some(true) } else { self.probes.answers(id) },
+        }
+    }
+
+    fn group_status(&self, id: u32) -> GroupStatus {
+        let members = self.catalogue.members(id).map(|group| {
+            let members = group.members.iter().map(|member| GroupMemberStatus {
+                node: member.node,
+                is_voter: member.role == MemberRole::Voter,
+                lag_bytes: member.lag_bytes,
+            });
+            members.collect()
+        });
+        GroupStatus { id, leader: self.catalogue.leader(id), members: members.unwrap_or_default() }
+    }
+}

@@ -1,0 +1,75 @@
+//! Streams of forwarded requests, over the transport.
+
+use crate::peers::RunningTransport;
+use crate::services::REQUEST;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http_body_util::BodyExt as _;
+use mlgw_common::NodeId;
+use mlgw_common::limits::FORWARD_ACCEPT_WAIT_MS;
+use mlgw_common::time::Instant;
+use mlgw_forwarding::{MemberBody, MemberStreams, OpenedStream, StreamFault, StreamOpenError};
+use mlgw_transport::{CallError, PeerBody, PeerBodyError, StreamClass};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time until a member gives its verdict about a request.
+const ACCEPT_WAIT: Duration = Duration::from_millis(FORWARD_ACCEPT_WAIT_MS);
+
+/// Opens streams to the members that serve requests.
+#[derive(Debug)]
+pub(crate) struct TransportStreams {
+    transport: Arc<RunningTransport>,
+}
+
+impl TransportStreams {
+    pub(crate) const fn new(transport: Arc<RunningTransport>) -> Self {
+        Self { transport }
+    }
+
+    async fn open_stream(
+        &self,
+        member: NodeId,
+        head: Bytes,
+        body: MemberBody,
+    ) -> Result<OpenedStream, StreamOpenError> {
+        let stopped = || StreamOpenError::NotSent("the transport of this node does not run".to_owned());
+        let transport = self.transport.get().ok_or_else(stopped)?;
+        let deadline = Instant::now() + ACCEPT_WAIT;
+        let opened =
+            transport.stream(member, StreamClass::Request, REQUEST, head, peer_body(body), deadline);
+        let opened = opened.await.map_err(|error| open_error(&error))?;
+        Ok(OpenedStream { head: opened.head, body: member_body(opened.body) })
+    }
+}
+
+impl MemberStreams for TransportStreams {
+    fn open(
+        &self,
+        member: NodeId,
+        head: Bytes,
+        body: MemberBody,
+    ) -> BoxFuture<'_, Result<OpenedStream, StreamOpenError>> {
+        self.open_stream(member, head, body).boxed()
+    }
+}
+
+fn open_error(error: &CallError) -> StreamOpenError {
+    match error {
+        CallError::NotSent { .. } | CallError::PeerRefused { .. } | CallError::Refused { .. } => {
+            StreamOpenError::NotSent(error.to_string())
+        }
+        CallError::Unknown { .. } => StreamOpenError::Lost(error.to_string()),
+    }
+}
+
+/// A direction of a forwarded request as a body of the transport.
+pub(crate) fn peer_body(body: MemberBody) -> PeerBody {
+    PeerBody::new(body.map_err(|fault| PeerBodyError::Failed(fault.to_string())))
+}
+
+/// A body of the transport as a direction of a forwarded request.
+pub(crate) fn member_body(body: PeerBody) -> MemberBody {
+    MemberBody::new(body.map_err(|error| -> StreamFault { Box::new(error) }))
+}

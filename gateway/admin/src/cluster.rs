@@ -1,0 +1,193 @@
+//! `/v1/cluster`: nodes and groups of the cluster, and tokens for new nodes.
+//!
+//! A status is what the responding node knows; it reads nothing from other nodes. Findings are pure: the same
+//! status at the same time gives the same findings.
+
+use super::ApiError;
+use super::change::{AuditedAction, AuditedChange, json};
+use super::context::AdminContext;
+use super::signed::AdminCaller;
+use super::words::{cluster_node_role, cluster_node_state};
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_api::{
+    ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, Health,
+    HealthFinding, NewJoinTokenInfo,
+};
+use mlgw_common::limits::{CERTIFICATE_ALERT_DAYS, JOIN_TOKENS_MAX};
+use mlgw_common::{NodeId, Timestamp};
+use mlgw_formats::command::Reject;
+use mlgw_formats::schema::NodeState;
+use mlgw_metadata::ProposeError;
+use mlgw_node::{ClusterStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus, TokenError};
+use mlgw_wire::error::S3Error;
+use serde_json::Value;
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+pub(super) async fn show(State(context): State<AdminContext>) -> Result<Json<ClusterInfo>, ApiError> {
+    Ok(Json(cluster_info(&context.cluster()?.status(), context.clock.now())))
+}
+
+pub(super) async fn create_token(
+    State(context): State<AdminContext>,
+    Extension(caller): Extension<AdminCaller>,
+) -> Result<Response, ApiError> {
+    let cluster = context.cluster()?.clone();
+    let action = AuditedAction {
+        action: "cluster.token.create",
+        resource: String::new(),
+        status: StatusCode::CREATED,
+    };
+    let created_by = caller.access_key.clone();
+    let work = async move { audited_token(&cluster.create_token(&created_by).await?) };
+    context.change(caller, action, work).await
+}
+
+/// Returns the change that created a token. The response has its secret, the audit log has not.
+pub(super) fn audited_token(token: &NewToken) -> Result<AuditedChange, ApiError> {
+    let expires = token.expires.to_string();
+    let after = serde_json::json!({ "id": token.id, "expires": expires });
+    let answer =
+        json(&NewJoinTokenInfo { token: token.text.as_str().to_owned(), id: token.id.clone(), expires })?;
+    Ok(AuditedChange { resource: token.id.clone(), before: Value::Null, after, answer: Some(answer) })
+}
+
+impl From<TokenError> for ApiError {
+    fn from(error: TokenError) -> Self {
+        let message = error.to_string();
+        match error {
+            TokenError::Propose(ProposeError::Rejected(Reject::TooManyJoinTokens)) => {
+                let message = format!(
+                    "There are {JOIN_TOKENS_MAX} join tokens, the maximum. Use one of them, or wait until one \
+                     expires. A token is valid for an hour."
+                );
+                Self::new(StatusCode::CONFLICT, "TooManyJoinTokens", message)
+            }
+            TokenError::Propose(error) => S3Error::from(error).into(),
+            TokenError::NoAuthority => Self::new(StatusCode::SERVICE_UNAVAILABLE, "NoAuthority", message),
+            TokenError::Authority(_) | TokenError::Random(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+            }
+        }
+    }
+}
+
+/// Converts a status to its API type, with findings.
+pub(super) fn cluster_info(status: &ClusterStatus, now: Timestamp) -> ClusterInfo {
+    ClusterInfo {
+        cluster: status.cluster.to_string(),
+        node: status.node.get(),
+        duty: status.duty.map(NodeId::get),
+        waits: status.waits.clone(),
+        certificate_expires: status.certificate_expires.to_string(),
+        findings: cluster_findings(status, now),
+        nodes: status.nodes.iter().map(node_info).collect(),
+        groups: status.groups.iter().map(group_info).collect(),
+    }
+}
+
+fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
+    ClusterNodeInfo {
+        id: node.id.get(),
+        name: node.name.clone(),
+        address: node.address.clone(),
+        role: cluster_node_role(node.role),
+        state: cluster_node_state(node.state),
+        build: node.build.clone(),
+        cluster_version: node.cluster_version,
+        joined: Timestamp(node.joined_ms).to_string(),
+        own: node.is_own,
+        store: node.is_store,
+        reachable: node.reachable,
+    }
+}
+
+fn group_info(group: &GroupStatus) -> ClusterGroupInfo {
+    let member = |member: &GroupMemberStatus| ClusterMemberInfo {
+        node: member.node.get(),
+        part: if member.is_voter { ClusterMemberPart::Voter } else { ClusterMemberPart::Learner },
+        lag_bytes: member.lag_bytes,
+    };
+    ClusterGroupInfo {
+        id: group.id,
+        leader: group.leader.map(NodeId::get),
+        members: group.members.iter().map(member).collect(),
+    }
+}
+
+/// Returns all findings about the cluster, worst first.
+pub(super) fn cluster_findings(status: &ClusterStatus, now: Timestamp) -> Vec<HealthFinding> {
+    let mut found: Vec<HealthFinding> = status.nodes.iter().filter_map(node_finding).collect();
+    found.extend(status.groups.iter().filter_map(group_finding));
+    found.extend(certificate_finding(status.certificate_expires, now));
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
+    HealthFinding { severity, what, advice: advice.to_owned() }
+}
+
+fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
+    if node.is_own || node.reachable != Some(false) {
+        return None;
+    }
+    let advice = "Check that it runs, that cluster.address of its configuration is right, and the network \
+                  between the nodes.";
+    let named = described(node);
+    match node.state {
+        NodeState::Joining => Some(finding(
+            Health::Warning,
+            format!("{named} has joined and does not serve yet."),
+            "Start it with `mlgw serve`.",
+        )),
+        NodeState::Active | NodeState::Draining | NodeState::Leaving if node.is_store => Some(finding(
+            Health::Critical,
+            format!("{named} does not answer; it stores the bytes of all objects, so S3 requests fail."),
+            advice,
+        )),
+        NodeState::Active | NodeState::Draining | NodeState::Leaving => {
+            Some(finding(Health::Warning, format!("{named} does not answer."), advice))
+        }
+        NodeState::Removed => None,
+    }
+}
+
+fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {
+    group.leader.is_none().then(|| {
+        finding(
+            Health::Critical,
+            format!("Group {} of the catalogue has no leader that this node knows.", group.id),
+            "Requests that need it fail until most of its voters are connected: start the nodes that do not \
+             answer.",
+        )
+    })
+}
+
+fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFinding> {
+    let left_ms = expires.as_millis().saturating_sub(now.as_millis());
+    let (severity, what) = if left_ms <= 0 {
+        (Health::Critical, format!("The certificate of this node expired at {expires}."))
+    } else if left_ms <= CERTIFICATE_ALERT_DAYS * DAY_MS {
+        (Health::Warning, format!("The certificate of this node expires at {expires}."))
+    } else {
+        return None;
+    };
+    let advice = "It is renewed through any member that is connected: see the log for the reason of the \
+                  failure, and compare the clocks of the nodes.";
+    Some(finding(severity, what, advice))
+}
+
+/// Describes a node for people.
+pub(super) fn described(node: &NodeStatus) -> String {
+    let parts = [node.name.as_str(), node.address.as_str()];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    match parts.is_empty() {
+        true => format!("Node {}", node.id),
+        false => format!("Node {} ({})", node.id, parts.join(", ")),
+    }
+}

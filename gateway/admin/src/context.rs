@@ -1,0 +1,48 @@
+//! Parts of the state that the admin APIs of all nodes use: of a node with an engine and of one that only
+//! forwards requests.
+
+use super::{Admin, ApiError};
+use axum::extract::FromRef;
+use http::StatusCode;
+use mlgw_auth::AuthRules;
+use mlgw_common::Clock;
+use mlgw_credentials::Keyring;
+use mlgw_node::ClusterNode;
+use mlgw_telemetry::audit::AuditLog;
+use std::sync::Arc;
+
+/// What signatures are verified with, where changes are recorded, and the cluster. Clones share the parts.
+#[derive(Clone)]
+pub(super) struct AdminContext {
+    pub(super) keyring: Keyring,
+    pub(super) rules: AuthRules,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) cluster: Option<ClusterNode>,
+}
+
+impl FromRef<Arc<Admin>> for AdminContext {
+    fn from_ref(admin: &Arc<Admin>) -> Self {
+        Self {
+            keyring: admin.keyring.clone(),
+            rules: admin.rules.clone(),
+            clock: Arc::clone(&admin.clock),
+            audit: Arc::clone(&admin.audit),
+            cluster: admin.cluster.clone(),
+        }
+    }
+}
+
+impl AdminContext {
+    /// Returns the node of the cluster.
+    ///
+    /// # Errors
+    /// If the server is not in a cluster.
+    pub(super) fn cluster(&self) -> Result<&ClusterNode, ApiError> {
+        self.cluster.as_ref().ok_or_else(|| {
+            let message = "This server is not in a cluster. Stop it, and make it the first node of one with \
+                           `mlgw cluster init`.";
+            ApiError::new(StatusCode::NOT_FOUND, "NotClustered", message)
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! Tests of `/v1/cluster`, and of the API of a node that only forwards requests.
+
+use super::calls::Api;
+use super::document::assert_schema_of;
+use crate::cluster::{audited_token, cluster_findings, cluster_info};
+use crate::member::{other_node, store_obstacle};
+use http::{Method, StatusCode};
+use mlgw_api::{ClusterMemberPart, ClusterNodeRole, ClusterNodeState, Health, NewJoinTokenInfo};
+use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
+use mlgw_common::{ClusterId, NodeId, Timestamp};
+use mlgw_formats::schema::{NodeRole, NodeState};
+use mlgw_node::{ClusterStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus};
+use serde_json::{Value, json};
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+fn node(id: u64, role: NodeRole) -> NodeStatus {
+    NodeStatus {
+        id: NodeId(id),
+        name: format!("n{id}"),
+        address: format!("10.0.0.{id}:9002"),
+        role,
+        state: NodeState::Active,
+        build: "0.1.0".into(),
+        cluster_version: 2,
+        joined_ms: NOW.as_millis(),
+        is_own: id == 2,
+        is_store: id == 1,
+        reachable: Some(true),
+    }
+}
+
+/// Returns the status of a healthy cluster, as node 2 of three knows it.
+fn healthy() -> ClusterStatus {
+    let member = |id: u64, is_voter| GroupMemberStatus { node: NodeId(id), is_voter, lag_bytes: id - 1 };
+    ClusterStatus {
+        cluster: ClusterId(0xab),
+        node: NodeId(2),
+        duty: Some(NodeId(2)),
+        nodes: vec![node(1, NodeRole::Storage), node(2, NodeRole::Storage), node(3, NodeRole::Gateway)],
+        groups: vec![
+            GroupStatus {
+                id: 0,
+                leader: Some(NodeId(2)),
+                members: vec![member(1, true), member(2, true), member(3, false)],
+            },
+            GroupStatus { id: 1, leader: Some(NodeId(1)), members: vec![] },
+        ],
+        waits: None,
+        certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
+    }
+}
+
+/// Returns the only finding after a change of the healthy status.
+fn finding_after(change: impl FnOnce(&mut ClusterStatus)) -> (Health, String) {
+    let mut status = healthy();
+    change(&mut status);
+    let found = cluster_findings(&status, NOW);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(!found[0].advice.is_empty());
+    (found[0].severity, found[0].what.clone())
+}
+
+#[tokio::test]
+async fn a_server_without_peers_has_no_cluster_and_no_tokens() {
+    let api = Api::open().await;
+    for (method, path) in [(Method::GET, "/v1/cluster"), (Method::POST, "/v1/cluster/tokens")] {
+        let (status, refused) = api.call(method, path, Value::Null).await;
+        assert_eq!((status, &refused["code"]), (StatusCode::NOT_FOUND, &json!("NotClustered")), "{path}");
+        assert!(refused["message"].as_str().unwrap().contains("`mlgw cluster init`"), "{refused}");
+    }
+    assert!(api.audit().is_empty(), "a refused request leaves no line");
+    api.close().await;
+}
+
+#[test]
+fn a_status_has_all_nodes_and_groups() {
+    let info = cluster_info(&healthy(), NOW);
+    assert_schema_of("ClusterInfo", &info);
+    assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(2)));
+    assert_eq!(info.findings, []);
+    let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.store)).collect();
+    let expected = [
+        (1, ClusterNodeRole::Storage, false, true),
+        (2, ClusterNodeRole::Storage, true, false),
+        (3, ClusterNodeRole::Gateway, false, false),
+    ];
+    assert_eq!(nodes, expected);
+    assert_eq!(info.nodes[0].state, ClusterNodeState::Active);
+    assert_eq!(info.nodes[0].joined, NOW.to_string());
+    let members = &info.groups[0].members;
+    let parts: Vec<_> = members.iter().map(|member| (member.part, member.lag_bytes)).collect();
+    let expected =
+        [(ClusterMemberPart::Voter, 0), (ClusterMemberPart::Voter, 1), (ClusterMemberPart::Learner, 2)];
+    assert_eq!(parts, expected);
+    assert_eq!((info.groups[1].leader, info.groups[1].members.len()), (Some(1), 0));
+}
+
+#[test]
+fn each_rule_of_a_cluster_finds_what_it_is_for() {
+    use Health::{Critical, Warning};
+    let expires_in = |ms: i64| Timestamp(NOW.as_millis() + ms);
+    let alert_ms = CERTIFICATE_ALERT_DAYS * DAY_MS;
+    let cases = [
+        (
+            finding_after(|s| s.nodes[2].reachable = Some(false)),
+            Warning,
+            "Node 3 (n3, 10.0.0.3:9002) does not answer.",
+        ),
+        (
+            finding_after(|s| s.nodes[0].reachable = Some(false)),
+            Critical,
+            "Node 1 (n1, 10.0.0.1:9002) does not answer; it stores the bytes of all objects",
+        ),
+        (
+            finding_after(|s| {
+                s.nodes[2].reachable = Some(false);
+                s.nodes[2].state = NodeState::Joining;
+                s.nodes[2].name.clear();
+            }),
+            Warning,
+            "Node 3 (10.0.0.3:9002) has joined and does not serve yet.",
+        ),
+        (finding_after(|s| s.groups[1].leader = None), Critical, "Group 1 of the catalogue has no leader"),
+        (
+            finding_after(|s| s.certificate_expires = expires_in(alert_ms)),
+            Warning,
+            "The certificate of this node expires at ",
+        ),
+        (
+            finding_after(|s| s.certificate_expires = expires_in(0)),
+            Critical,
+            "The certificate of this node expired at ",
+        ),
+    ];
+    for ((severity, what), expected, begin) in cases {
+        assert_eq!(severity, expected, "{what}");
+        assert!(what.starts_with(begin), "{what}");
+    }
+}
+
+#[test]
+fn a_healthy_cluster_and_a_removed_node_are_no_findings() {
+    let mut status = healthy();
+    assert_eq!(cluster_findings(&status, NOW), []);
+    status.nodes[2].state = NodeState::Removed;
+    status.nodes[2].reachable = Some(false);
+    status.nodes[0].reachable = None;
+    status.certificate_expires = Timestamp(NOW.as_millis() + CERTIFICATE_ALERT_DAYS * DAY_MS + 1);
+    assert_eq!(cluster_findings(&status, NOW), []);
+}
+
+#[test]
+fn a_new_token_is_in_the_response_and_not_in_the_audit_log() {
+    let text = "mlgw-join-1.a.b.secret";
+    let token = NewToken { text: text.to_owned().into(), id: "00ab".into(), expires: NOW };
+    let change = audited_token(&token).unwrap();
+    assert_eq!(change.resource, "00ab");
+    assert_eq!(
+        (change.before, change.after),
+        (Value::Null, json!({"id": "00ab", "expires": NOW.to_string()}))
+    );
+    let answer: NewJoinTokenInfo = serde_json::from_value(change.answer.unwrap()).unwrap();
+    assert_schema_of("NewJoinTokenInfo", &answer);
+    assert_eq!((answer.token.as_str(), answer.id.as_str()), (text, "00ab"));
+}
+
+#[test]
+fn a_forwarding_node_is_ready_while_the_node_with_the_objects_answers() {
+    let mut status = healthy();
+    assert_eq!(store_obstacle(&status), None);
+    status.nodes[2].reachable = Some(false);
+    assert_eq!(store_obstacle(&status), None, "no request is forwarded to it");
+    status.nodes[0].reachable = None;
+    assert!(store_obstacle(&status).unwrap().ends_with("and was not called yet"));
+    status.nodes[0].reachable = Some(false);
+    let expected = "Node 1 (n1, 10.0.0.1:9002) stores all objects and does not answer";
+    assert_eq!(store_obstacle(&status).unwrap(), expected);
+    status.nodes.clear();
+    assert_eq!(store_obstacle(&status).unwrap(), "the nodes of the cluster are not known yet");
+}
+
+#[test]
+fn a_forwarding_node_names_the_node_that_has_a_path() {
+    let mut status = healthy();
+    let refused = other_node(&status, "/v1/buckets");
+    assert_eq!((refused.status.as_u16(), refused.code), (421, "OtherNode"));
+    let begin = "This node only forwards S3 requests, and node 1 (n1, 10.0.0.1:9002) has /v1/buckets.";
+    assert!(refused.message.starts_with(begin), "{}", refused.message);
+    status.nodes.clear();
+    let message = other_node(&status, "/v1/buckets").message;
+    assert!(message.contains("the node on which `mlgw cluster init` ran has /v1/buckets"), "{message}");
+}

@@ -1,0 +1,125 @@
+//! The cluster: its nodes, its Raft groups, and tokens for new nodes.
+//!
+//! Field names and their order are a stable interface for programs.
+
+use crate::HealthFinding;
+use crate::words::words;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The cluster, as one of its nodes knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterInfo {
+    /// Id of the cluster: 16 hexadecimal digits.
+    pub cluster: String,
+    /// Id of the node that responds.
+    pub node: u64,
+    /// Id of the node that does what runs once per cluster; absent while the responding node knows of none.
+    pub duty: Option<u64>,
+    /// Reason for which a change of a group's members waits; absent if none waits.
+    pub waits: Option<String>,
+    /// End of the validity of the responding node's certificate. It is renewed earlier.
+    pub certificate_expires: String,
+    /// Findings with advice, worst first.
+    pub findings: Vec<HealthFinding>,
+    /// Nodes, sorted by id; those that were removed recently are included.
+    pub nodes: Vec<ClusterNodeInfo>,
+    /// Raft groups with a member on the responding node, sorted by id.
+    pub groups: Vec<ClusterGroupInfo>,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterNodeInfo {
+    /// Id of the node, which is never used again.
+    pub id: u64,
+    /// Name for operators; may be empty.
+    pub name: String,
+    /// Address at which other nodes connect to it; empty if it has stated none.
+    pub address: String,
+    /// Role of the node.
+    pub role: ClusterNodeRole,
+    /// State of its membership.
+    pub state: ClusterNodeState,
+    /// Build that the node reported; empty if it has not reported one.
+    pub build: String,
+    /// Newest cluster version that its build supports; 0 if it has not reported one.
+    pub cluster_version: u32,
+    /// Time of joining.
+    pub joined: String,
+    /// True for the node that responds.
+    pub own: bool,
+    /// True for the node that stores the bytes of all objects. The other nodes forward S3 requests to it.
+    pub store: bool,
+    /// True if it answers the responding node; absent before the first attempt.
+    pub reachable: Option<bool>,
+}
+
+/// A Raft group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterGroupInfo {
+    /// Id of the group; 0 is the system group.
+    pub id: u32,
+    /// Id of the node that leads the group; absent while the responding node knows of none.
+    pub leader: Option<u64>,
+    /// Members; empty unless the responding node leads the group.
+    pub members: Vec<ClusterMemberInfo>,
+}
+
+/// A member of a Raft group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterMemberInfo {
+    /// Id of the node.
+    pub node: u64,
+    /// Part of the member in the group.
+    pub part: ClusterMemberPart,
+    /// Bytes of the log that the member does not have yet.
+    pub lag_bytes: u64,
+}
+
+/// A new join token.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct NewJoinTokenInfo {
+    /// The token, which contains a secret; no later response contains it.
+    pub token: String,
+    /// Id of the token.
+    pub id: String,
+    /// Time from which the token admits no node.
+    pub expires: String,
+}
+
+words! {
+    /// Role of a node.
+    ClusterNodeRole {
+        /// Stores segments, and is a member of all groups.
+        Storage = "storage",
+        /// Forwards requests, and is a member of the system group alone.
+        Gateway = "gateway",
+    }
+}
+
+words! {
+    /// State of a node's membership.
+    ClusterNodeState {
+        /// Admitted; has not reported that it serves.
+        Joining = "joining",
+        /// Serves.
+        Active = "active",
+        /// Gives up its data and its votes where other nodes can take them.
+        Draining = "draining",
+        /// Removed by an operator, and still a member of a group.
+        Leaving = "leaving",
+        /// Removed for ever.
+        Removed = "removed",
+    }
+}
+
+words! {
+    /// Part of a member in a Raft group.
+    ClusterMemberPart {
+        /// Its sync of a log entry counts.
+        Voter = "voter",
+        /// Receives the log and does not vote.
+        Learner = "learner",
+    }
+}

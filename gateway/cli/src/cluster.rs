@@ -1,0 +1,313 @@
+//! The commands `mlgw cluster status` and `mlgw cluster token`, which use the admin API of a member.
+
+use super::client::Client;
+use super::figures::findings;
+use super::output::{Out, columns, pairs, text_line};
+use super::status::without_findings;
+use super::{CliError, Global, discover};
+use http::Method;
+use mlgw_api::{ClusterGroupInfo, ClusterInfo, ClusterMemberPart, ClusterNodeInfo, NewJoinTokenInfo};
+use mlgw_common::ByteSize;
+
+/// Path of the cluster.
+const CLUSTER: &str = "/v1/cluster";
+/// Path of the join tokens.
+const TOKENS: &str = "/v1/cluster/tokens";
+
+/// Environment variable with the token of `mlgw cluster join`.
+pub const TOKEN_VARIABLE: &str = "MLGW_CLUSTER_TOKEN";
+
+/// Prints nodes and groups of the cluster, as the server knows them.
+///
+/// # Errors
+/// If there are findings, or the server has no cluster; see [`CliError`].
+pub async fn status(global: &Global, out: Out) -> Result<(), CliError> {
+    let cluster: ClusterInfo = Client::new(discover::target(global)?)?.get(CLUSTER).await?;
+    out.document(&cluster, show)?;
+    without_findings(&cluster.findings)
+}
+
+/// Creates a join token, and prints it with the command for the new node.
+///
+/// # Errors
+/// See [`CliError`].
+pub async fn token(global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let (cluster, token) = new_token(&client).await?;
+    out.document(
+        &token,
+        |token| if out.quiet { text_line(&token.token) } else { show_token(&cluster, token) },
+    )
+}
+
+/// Creates a token. The cluster is requested first, so that a failure of that leaves no token.
+async fn new_token(client: &Client) -> Result<(ClusterInfo, NewJoinTokenInfo), CliError> {
+    let cluster = client.get(CLUSTER).await?;
+    let token = client.call(Method::POST, TOKENS, None::<&()>).await?;
+    Ok((cluster, token))
+}
+
+/// Returns true if an address `HOST:PORT` is one that other hosts cannot use, because it means themselves.
+#[must_use]
+pub fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Formats a token as a command. The secret is in a variable of the environment, because other users of a
+/// host see the arguments of a process.
+fn show_token(cluster: &ClusterInfo, token: &NewJoinTokenInfo) -> String {
+    let own = cluster.nodes.iter().find(|node| node.own).map_or("", |node| node.address.as_str());
+    let seed = if own.is_empty() { "HOST:PORT".to_owned() } else { shell_word(own) };
+    let mut out = text_line(&format!(
+        "# The token admits one node, until {}. Run this on the host of the new node:",
+        token.expires
+    ));
+    out +=
+        &text_line(&format!("{TOKEN_VARIABLE}={} mlgw cluster join --seed {seed}", shell_word(&token.token)));
+    if own.is_empty() {
+        out += "# HOST:PORT is the cluster.address of a member: this node has not stated its own yet.\n";
+    } else if is_loopback(own) {
+        out += &text_line(&format!(
+            "# {own} is an address of this host alone. For nodes on other hosts, set cluster.listen and \
+             cluster.address, and start this server again."
+        ));
+    }
+    out
+}
+
+/// Quotes a word for a shell, if it has characters of other meanings.
+fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+fn show(cluster: &ClusterInfo) -> String {
+    let mut out: String = findings(&cluster.findings).iter().map(|line| text_line(line)).collect();
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    let on_node = |node: Option<u64>| node.map_or_else(|| "unknown".to_owned(), |id| format!("on node {id}"));
+    let store = cluster.nodes.iter().find(|node| node.store).map(|node| node.id);
+    out += &pairs(&[
+        ("cluster", cluster.cluster.clone()),
+        ("this node", cluster.node.to_string()),
+        ("objects", on_node(store)),
+        ("duty", on_node(cluster.duty)),
+        ("certificate", format!("valid until {}", cluster.certificate_expires)),
+        ("membership", waits(cluster)),
+    ]);
+    let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
+    let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "BUILD", "JOINED"];
+    out += &format!("\n{}", columns(head, &nodes));
+    let groups: Vec<_> = cluster.groups.iter().map(group_row).collect();
+    out + &format!("\n{}", columns(&["GROUP", "LEADER", "VOTERS", "LEARNERS", "BEHIND"], &groups))
+}
+
+fn waits(cluster: &ClusterInfo) -> String {
+    cluster.waits.as_ref().map_or_else(|| "nothing waits".to_owned(), |reason| format!("waits: {reason}"))
+}
+
+fn node_row(node: &ClusterNodeInfo) -> Vec<String> {
+    let answers = match (node.own, node.reachable) {
+        (true, _) => "this node",
+        (false, Some(true)) => "yes",
+        (false, Some(false)) => "no",
+        (false, None) => "unknown",
+    };
+    vec![
+        node.id.to_string(),
+        node.name.clone(),
+        node.address.clone(),
+        node.role.to_string(),
+        node.state.to_string(),
+        answers.to_owned(),
+        node.build.clone(),
+        node.joined.clone(),
+    ]
+}
+
+/// Formats a group. Its leader alone knows the members.
+fn group_row(group: &ClusterGroupInfo) -> Vec<String> {
+    let leader = group.leader.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+    if group.members.is_empty() {
+        let unknown = || "-".to_owned();
+        return vec![group.id.to_string(), leader, unknown(), unknown(), unknown()];
+    }
+    let of_part = |part: ClusterMemberPart| {
+        let members = group.members.iter().filter(|member| member.part == part);
+        members.map(|member| member.node.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let behind = group.members.iter().filter(|member| member.lag_bytes > 0);
+    let behind = behind.map(|member| {
+        let bytes = ByteSize(member.lag_bytes).human();
+        format!("node {} by {bytes}", member.node)
+    });
+    vec![
+        group.id.to_string(),
+        leader,
+        of_part(ClusterMemberPart::Voter),
+        of_part(ClusterMemberPart::Learner),
+        behind.collect::<Vec<_>>().join(", "),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_loopback, new_token, shell_word, show, show_token};
+    use crate::canned_server::{CannedServer, response};
+    use crate::client::{Client, ServerTarget};
+    use mlgw_api::{
+        ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo,
+        ClusterNodeRole, ClusterNodeState, Health, HealthFinding, NewJoinTokenInfo,
+    };
+    use mlgw_common::Secret;
+    use serde::Serialize;
+
+    fn node(id: u64, role: ClusterNodeRole) -> ClusterNodeInfo {
+        ClusterNodeInfo {
+            id,
+            name: format!("n{id}"),
+            address: format!("10.0.0.{id}:9002"),
+            role,
+            state: ClusterNodeState::Active,
+            build: "0.1.0".into(),
+            cluster_version: 2,
+            joined: "2026-11-27T00:00:00.000Z".into(),
+            own: id == 1,
+            store: id == 1,
+            reachable: Some(true),
+        }
+    }
+
+    fn cluster() -> ClusterInfo {
+        let member = |node, part, lag_bytes| ClusterMemberInfo { node, part, lag_bytes };
+        ClusterInfo {
+            cluster: "00000000000000ab".into(),
+            node: 1,
+            duty: Some(1),
+            waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
+            certificate_expires: "2027-11-27T00:00:00.000Z".into(),
+            findings: vec![],
+            nodes: vec![node(1, ClusterNodeRole::Storage), node(2, ClusterNodeRole::Gateway)],
+            groups: vec![
+                ClusterGroupInfo {
+                    id: 0,
+                    leader: Some(1),
+                    members: vec![
+                        member(1, ClusterMemberPart::Voter, 0),
+                        member(2, ClusterMemberPart::Learner, 2 << 20),
+                    ],
+                },
+                ClusterGroupInfo { id: 1, leader: None, members: vec![] },
+            ],
+        }
+    }
+
+    fn token() -> NewJoinTokenInfo {
+        NewJoinTokenInfo {
+            token: "mlgw-join-1.a.b.c".into(),
+            id: "b".into(),
+            expires: "2026-11-27T01:00:00.000Z".into(),
+        }
+    }
+
+    fn json(status: &str, document: &impl Serialize) -> String {
+        let body = serde_json::to_string(document).unwrap();
+        response(status, &[("content-length", &body.len().to_string())], &body)
+    }
+
+    fn client_of(server: &CannedServer) -> Client {
+        let (endpoint, secret) = (server.endpoint(), Secret::new("secret"));
+        Client::new(ServerTarget { endpoint, access_key: "AK".into(), secret }).unwrap()
+    }
+
+    #[test]
+    fn a_status_lists_nodes_and_groups() {
+        let text = show(&cluster());
+        for expected in [
+            "cluster      00000000000000ab\n",
+            "objects      on node 1\n",
+            "duty         on node 1\n",
+            "certificate  valid until 2027-11-27T00:00:00.000Z\n",
+            "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
+            "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    BUILD  JOINED\n",
+            "1     n1    10.0.0.1:9002  storage  active  this node  0.1.0  2026-11-27T00:00:00.000Z\n",
+            "2     n2    10.0.0.2:9002  gateway  active  yes        0.1.0  2026-11-27T00:00:00.000Z\n",
+            "GROUP  LEADER   VOTERS  LEARNERS  BEHIND\n",
+            "0      1        1       2         node 2 by 2.0 MiB\n",
+            "1      unknown  -       -         -\n",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.len() <= 110), "{text}");
+    }
+
+    #[test]
+    fn findings_come_before_the_nodes() {
+        let finding = HealthFinding {
+            severity: Health::Warning,
+            what: "Node 2 does not answer.".into(),
+            advice: "Check that it runs.".into(),
+        };
+        let text = show(&ClusterInfo { findings: vec![finding], waits: None, ..cluster() });
+        let expected = "WARNING  Node 2 does not answer.\n          Check that it runs.\n\ncluster ";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("membership   nothing waits\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_token_is_requested_after_the_address_of_the_member() {
+        let server = CannedServer::start(vec![json("200 OK", &cluster()), json("201 Created", &token())]);
+        let (cluster, token) = new_token(&client_of(&server)).await.unwrap();
+        let requests = server.requests();
+        assert!(requests[0].starts_with("get /v1/cluster "), "{requests:?}");
+        assert!(requests[1].starts_with("post /v1/cluster/tokens "), "{requests:?}");
+        let expected = "# The token admits one node, until 2026-11-27T01:00:00.000Z. Run this on the host of \
+                        the new node:\n\
+                        MLGW_CLUSTER_TOKEN=mlgw-join-1.a.b.c mlgw cluster join --seed 10.0.0.1:9002\n";
+        assert_eq!(show_token(&cluster, &token), expected);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_cluster_creates_no_token() {
+        let body = r#"{"code": "NotClustered", "message": "Use `mlgw cluster init`."}"#;
+        let length = body.len().to_string();
+        let refusal = response("404 Not Found", &[("content-length", &length)], body);
+        let server = CannedServer::start(vec![refusal]);
+        let error = new_token(&client_of(&server)).await.unwrap_err();
+        assert_eq!(error.status(), 1);
+        assert_eq!(error.to_string(), "Use `mlgw cluster init`. (NotClustered)");
+        assert_eq!(server.requests().len(), 1);
+    }
+
+    #[test]
+    fn an_address_that_no_other_host_can_use_has_a_comment() {
+        let own = |address: &str| {
+            let mut cluster = cluster();
+            cluster.nodes[0].address = address.to_owned();
+            show_token(&cluster, &token())
+        };
+        assert!(own("127.0.0.1:9002").contains("# 127.0.0.1:9002 is an address of this host alone."));
+        assert!(own("[fd00::1]:9002").contains(" --seed '[fd00::1]:9002'\n"));
+        assert!(own("").contains(" --seed HOST:PORT\n# HOST:PORT is the cluster.address of a member"));
+    }
+
+    #[test]
+    fn loopback_addresses_are_recognized() {
+        for address in ["127.0.0.1:1", "127.9.0.1:1", "[::1]:1", "localhost:1", "LOCALHOST:1"] {
+            assert!(is_loopback(address), "{address}");
+        }
+        for address in ["10.0.0.1:1", "[fd00::1]:1", "h:1", "localhost.example:1"] {
+            assert!(!is_loopback(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_read_more() {
+        assert_eq!(shell_word("a-b.c_d:1"), "a-b.c_d:1");
+        assert_eq!(shell_word("$(x)'"), r"'$(x)'\'''");
+    }
+}

@@ -1,0 +1,119 @@
+//! The parts of a start that concern other object stores: upstreams, remote-backed buckets and write-back.
+//!
+//! No request is sent to another store before the queues of dirty writes are open, which the catalogue
+//! restores after a power loss.
+
+use super::ServeError;
+use super::error::io_error;
+use super::files::FileBudget;
+use mlgw_background::writeback::{Sender, SenderContext};
+use mlgw_cache::copies::{Copies, CopiesOptions};
+use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_cache::remote_backed::{Freshness, RemoteBackedBuckets};
+use mlgw_cache::writeback::{WriteBack, WriteBackParts};
+use mlgw_common::{Clock, Lineage, SystemClock};
+use mlgw_config::{Config, MachineSizes};
+use mlgw_remote::origin::Origin;
+use mlgw_remote::origin::s3::S3Origin;
+use mlgw_remote::upstream::{Upstream, UpstreamKind, UpstreamSettings};
+use mlgw_segments::decisions::Decisions;
+use mlgw_segments::hot::Upstreams;
+use mlgw_segments::tiers::Tiers;
+use mlgw_store::data_dir::DataDir;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Opens the clients of other object stores. No request is sent yet.
+pub(super) fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
+    let open = |settings: &UpstreamSettings| {
+        let upstream = Upstream::open(settings).map_err(|error| ServeError::Upstream(error.to_string()))?;
+        let owned = upstream.owned_by(dir.lineage());
+        let owned =
+            owned.map_err(|error| ServeError::Upstream(format!("cannot read random bytes: {error}")))?;
+        Ok((settings.name.clone(), owned))
+    };
+    Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
+}
+
+/// Parts of the engine that remote-backed buckets use.
+pub(super) struct RemoteBackedParts<'a> {
+    pub(super) machine: &'a MachineSizes,
+    pub(super) files: FileBudget,
+    pub(super) tiers: &'a Tiers,
+    pub(super) upstreams: &'a Upstreams,
+    pub(super) decisions: &'a Decisions,
+    pub(super) policy_driver: &'a PolicyDriver,
+}
+
+/// Opens the origins of remote-backed buckets and the copies of their objects. Returns an empty value if no
+/// upstream is configured.
+pub(super) async fn open_remote_backed(
+    config: &Config,
+    lineage: Lineage,
+    parts: RemoteBackedParts<'_>,
+) -> Result<RemoteBackedBuckets, ServeError> {
+    let RemoteBackedParts { machine, files, tiers, upstreams, decisions, policy_driver } = parts;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut origins = HashMap::new();
+    for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
+        // All users of a store share its budget.
+        let budget = upstreams.get(&settings.name).map(Upstream::budget).unwrap_or_default();
+        let origin = S3Origin::new(settings, budget, clock.clone()).map_err(ServeError::Upstream)?;
+        origins.insert(settings.name.clone(), Arc::new(origin) as Arc<dyn Origin>);
+    }
+    if origins.is_empty() {
+        return Ok(RemoteBackedBuckets::default());
+    }
+    let options = CopiesOptions {
+        dir: config.copies_dir(),
+        lineage,
+        capacity_bytes: config.copies_capacity_bytes(machine),
+        // Copies never take the room that the hot tier needs.
+        reserve_bytes: 2 * config.hot_reserve_bytes(machine),
+        memory_bytes: usize::try_from(config.catalogue_cache_bytes(machine) / 2).unwrap_or(usize::MAX),
+        clock: clock.clone(),
+        decisions: decisions.clone(),
+        // Copies and the hot tier are usually on the same disk.
+        queues: tiers.hot.queues().clone(),
+        flash: tiers.hot.flash().clone(),
+        open_files_max: files.segment_files,
+        listener: Some(policy_driver.lost_block_listener()),
+    };
+    let copies = Copies::open(options, tiers.memory.clone()).await?;
+    policy_driver.start(&copies);
+    let remote_backed =
+        RemoteBackedBuckets::new(origins, copies, Some(policy_driver.clone()), freshness_of(config), clock);
+    remote_backed.limit_fetches(config.fetch_blocks_max(machine));
+    Ok(remote_backed)
+}
+
+/// Returns the time for which answers of origins stay valid.
+pub(super) fn freshness_of(config: &Config) -> Freshness {
+    Freshness {
+        positive: config.bound.ttl,
+        negative: config.bound.negative_ttl,
+        stale: config.bound.stale_max,
+    }
+}
+
+/// Returns the budget of write-back in bytes per second, by upstream.
+pub(super) fn persist_budgets(config: &Config) -> HashMap<String, u64> {
+    config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect()
+}
+
+/// Opens the queues of dirty writes and starts the task that sends them to the origins.
+pub(super) fn start_write_back(
+    parts: WriteBackParts,
+    tiers: &Tiers,
+    decisions: &Decisions,
+) -> Result<(WriteBack, Sender), ServeError> {
+    let catalogue = parts.catalogue.clone();
+    let (writeback, new_queues) = WriteBack::open(parts).map_err(write_back_error)?;
+    let (tiers, decisions) = (tiers.clone(), decisions.clone());
+    let context = SenderContext { writeback: writeback.clone(), catalogue, tiers, decisions };
+    Ok((writeback, Sender::start(context, new_queues)))
+}
+
+fn write_back_error(error: mlgw_metadata::ReadError) -> ServeError {
+    io_error("write-back records")(std::io::Error::other(error))
+}

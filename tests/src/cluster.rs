@@ -1,0 +1,20 @@
+//! Clusters of the shipped server, made by the commands that an operator uses: a store of all objects, two
+//! more storage nodes, and a gateway.
+//!
+//! - `testbed`: makes a cluster, and starts, stops and kills its nodes;
+//! - `view`: the cluster as one of its nodes describes it;
+//! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
+//! - `losses`: nodes are killed under load, one at a time;
+//! - `restarts`: all nodes stop and start, in any order and at new addresses;
+//! - `joining`: tokens, and the directories of new nodes;
+//! - `refusals`: copied directories, and settings that contradict the cluster.
+//!
+//! Nothing is synchronized by time: a test waits for a condition, and fails after a long limit.
+
+mod growing;
+mod joining;
+mod losses;
+mod refusals;
+mod restarts;
+mod testbed;
+mod view;

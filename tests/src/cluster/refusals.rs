@@ -1,0 +1,89 @@
+//! Refusals that protect a cluster: of a copy of a node, and of settings that contradict the cluster.
+
+use super::testbed::{STORE, TestCluster, TestMember, assert_reads, keys_before, put, wait_until};
+use crate::server::ServerSetup;
+use crate::store::copy_directory;
+
+/// Node of which a copy is made.
+const COPIED: usize = 3;
+
+#[test]
+fn a_copied_directory_is_refused_by_its_peers_and_the_cluster_goes_on() {
+    let mut cluster = TestCluster::three();
+    cluster.stop(COPIED);
+    let copy = cluster.new_member("copy");
+    copy_directory(&cluster.member(COPIED).setup.data_dir, &copy.setup.data_dir);
+    cluster.start(COPIED);
+    for other in [STORE, 2] {
+        wait_until(&format!("node {other} reaches the node after its restart"), || {
+            cluster.view(other).node(COPIED).is_some_and(|node| node.reachable == Some(true))
+        });
+    }
+    let mut running = copy.setup.spawn();
+    wait_until("the log of the copy names the refusal", || {
+        running.assert_running("before it was refused");
+        running.log().contains("two copies of its disk run")
+    });
+    goes_on(&cluster);
+    assert!(!cluster.process(COPIED).log().contains("two copies of its disk run"));
+    running.kill();
+    goes_on(&cluster);
+}
+
+/// Asserts that every node serves, and that the node with the copy is still the one that peers reach.
+fn goes_on(cluster: &TestCluster) {
+    let clients = cluster.clients();
+    cluster.block_on(async {
+        for (number, client) in clients.iter().enumerate() {
+            let key = format!("written-{number}");
+            put(client, &key).await.expect("stored");
+            for reader in &clients {
+                assert_reads(reader, &key).await;
+            }
+            for key in keys_before() {
+                assert_reads(client, &key).await;
+            }
+        }
+    });
+    cluster.until_settled();
+    let addresses = [STORE, 2].map(|id| cluster.view(id).node(COPIED).map(|node| node.address.clone()));
+    let expected = cluster.member(COPIED).address.to_string();
+    assert_eq!(addresses, [Some(expected.clone()), Some(expected)]);
+}
+
+/// Asserts that a server does not start with this configuration, and names the reason.
+fn assert_refused(setup: &ServerSetup, reason: &str) {
+    let failure = setup.try_start().err().expect("refused");
+    assert!(failure.status.is_some_and(|status| !status.success()), "{:?}\n{}", failure.status, failure.log);
+    assert!(failure.log.contains(reason), "{}", failure.log);
+}
+
+#[test]
+fn a_node_refuses_settings_that_contradict_its_cluster() {
+    let mut cluster = TestCluster::first();
+    let joined: TestMember = cluster.new_member("node-2");
+    let (output, status) = cluster.run_join(&joined, &cluster.token(), "storage");
+    assert_eq!(status, Some(0), "{output}");
+    let in_memory = |setup: &ServerSetup| setup.clone().with("durability", "os");
+    assert_refused(&in_memory(&joined.setup), "durability is \"os\"");
+
+    cluster.stop(STORE);
+    let store = cluster.member(STORE).setup.clone();
+    assert_refused(&in_memory(&store), "durability is \"os\"");
+    let other_secret = store.clone().with("root_secret_access_key", "another-secret-0123456789abcdefghijkl");
+    let other_key = store.with("root_access_key_id", "MLGWTESTROOTKEY00002");
+    for other_root in [other_secret, other_key] {
+        assert_refused(&other_root, "are not the root credentials of the cluster");
+    }
+
+    // The refusals have changed nothing.
+    cluster.start(STORE);
+    cluster.add(joined);
+    cluster.start(2);
+    let client = cluster.client(2);
+    cluster.block_on(async {
+        for key in keys_before() {
+            assert_reads(&client, &key).await;
+        }
+    });
+}

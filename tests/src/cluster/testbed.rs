@@ -1,0 +1,301 @@
+//! A cluster whose nodes are processes of the shipped server, each with a directory and an address of its own.
+//!
+//! Node 1 is a server with objects that became a cluster, and stores the bytes of all objects. The others join
+//! it by a token each. A running node has new S3 and admin ports after each start, so clients are made anew.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use http::Method;
+use mlgw_common::time::{Instant, block_for};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use super::view::{ClusterView, GroupView};
+use crate::content::TestContent;
+use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::seed::mix;
+use crate::server::{ServerProcess, ServerSetup, runtime};
+
+/// The bucket that exists before the cluster.
+pub(super) const BUCKET: &str = "cluster-tests";
+/// Group of all nodes.
+pub(super) const SYSTEM_GROUP: u32 = 0;
+/// Group of the buckets that exist before the cluster.
+pub(super) const OBJECT_GROUP: u32 = 1;
+/// Node with the bytes of all objects.
+pub(super) const STORE: usize = 1;
+/// Node of a whole cluster that stores nothing.
+pub(super) const GATEWAY: usize = 4;
+
+/// Number of objects that exist before the cluster.
+const OBJECTS_BEFORE: usize = 24;
+/// Lengths of objects: in memory, in one piece, in several.
+const LENGTHS: [usize; 4] = [40, 5_000, 100_000, 300_000];
+/// Longest wait for a condition. It is reached only if something is broken.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// First port of nodes, below the ports that the kernel gives to connections.
+const FIRST_PORT: u16 = 9100;
+
+/// Waits until a condition holds.
+pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < WAIT_MAX, "never: {what}");
+        block_for(POLL_INTERVAL);
+    }
+}
+
+/// Returns a loopback address that nothing else uses, also not while its node is stopped: its host is made of
+/// the id of this process, and no connection gets its port.
+fn unused_address() -> SocketAddr {
+    static NEXT_PORT: AtomicU16 = AtomicU16::new(FIRST_PORT);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
+    SocketAddr::from((host, NEXT_PORT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// The body of the object with this key.
+pub(super) fn content_of(key: &str) -> TestContent {
+    let id = key.bytes().fold(1, |id, byte| mix(id ^ u64::from(byte)));
+    let at = usize::try_from(id % LENGTHS.len() as u64).expect("small");
+    TestContent { id, length: LENGTHS[at] }
+}
+
+/// Puts the object with this key.
+pub(super) async fn put(client: &S3TestClient, key: &str) -> Result<String, CallFailure> {
+    client.put(BUCKET, key, full_body(content_of(key).bytes())).await
+}
+
+/// Asserts that a node returns the object with this key.
+pub(super) async fn assert_reads(client: &S3TestClient, key: &str) {
+    let read = client.get(BUCKET, key).await.unwrap_or_else(|failure| panic!("{key}: {failure:?}"));
+    assert_eq!(content_of(key).difference(&read.body), None, "{key}");
+}
+
+/// Keys of the objects that exist before the cluster.
+pub(super) fn keys_before() -> impl Iterator<Item = String> {
+    (0..OBJECTS_BEFORE).map(|number| format!("before-{number:02}"))
+}
+
+/// A node: its configuration, and its process while it runs.
+pub(super) struct TestMember {
+    pub(super) setup: ServerSetup,
+    /// Address for the other nodes.
+    pub(super) address: SocketAddr,
+    process: Option<ServerProcess>,
+}
+
+impl TestMember {
+    /// Returns a node on this directory, with an address of its own.
+    pub(super) fn new(dir: &Path) -> Self {
+        let address = unused_address();
+        let setup = ServerSetup::new(dir).with("cluster.listen", address);
+        Self { setup, address, process: None }
+    }
+}
+
+/// The nodes of a cluster. The first has the id 1, and so on.
+pub(super) struct TestCluster {
+    members: Vec<TestMember>,
+    runtime: Runtime,
+    room: TempDir,
+}
+
+impl TestCluster {
+    /// Makes a server with objects the first node of a cluster, and starts it.
+    pub(super) fn first() -> Self {
+        let room = tempfile::tempdir().expect("a directory");
+        let runtime = runtime();
+        let member = TestMember::new(&room.path().join("node-1"));
+        let server = member.setup.start();
+        runtime.block_on(async {
+            let client = server.client();
+            client.create_bucket(BUCKET).await.expect("made");
+            for key in keys_before() {
+                put(&client, &key).await.expect("stored");
+            }
+        });
+        server.stop();
+        let (output, status) = member.setup.cluster_init();
+        assert_eq!(status, Some(0), "{output}");
+        let mut cluster = Self { members: vec![member], runtime, room };
+        cluster.start(STORE);
+        cluster
+    }
+
+    /// Makes a cluster of three storage nodes, which all vote.
+    pub(super) fn three() -> Self {
+        let mut cluster = Self::first();
+        cluster.join("storage");
+        cluster.join("storage");
+        cluster.until_settled();
+        cluster
+    }
+
+    /// Makes a cluster of three storage nodes, which all vote, and a gateway.
+    pub(super) fn whole() -> Self {
+        let mut cluster = Self::first();
+        for role in ["storage", "storage", "gateway"] {
+            cluster.join(role);
+        }
+        cluster.until_settled();
+        cluster
+    }
+
+    /// Waits until three nodes vote in both groups and the store leads them.
+    pub(super) fn until_settled(&self) {
+        for group in [SYSTEM_GROUP, OBJECT_GROUP] {
+            wait_until("three nodes vote, and the store leads them", || {
+                let found = self.group(group).filter(|found| found.leader == Some(STORE));
+                found.is_some_and(|found| found.with_part("voter") == [1, 2, 3].into())
+            });
+        }
+    }
+
+    /// Returns a further directory of this test.
+    pub(super) fn new_member(&self, name: &str) -> TestMember {
+        TestMember::new(&self.room.path().join(name))
+    }
+
+    /// Makes a token for one node.
+    pub(super) fn token(&self) -> String {
+        let (output, status) = self.member(STORE).setup.command(&["cluster", "token", "--output", "json"]);
+        assert_eq!(status, Some(0), "{output}");
+        let document: Value = serde_json::from_str(&output).expect("a document");
+        document["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// Runs `mlgw cluster join` for a directory; returns its output and its exit status.
+    pub(super) fn run_join(&self, member: &TestMember, token: &str, role: &str) -> (String, Option<i32>) {
+        let dir = member.setup.data_dir.to_str().expect("a test path");
+        let name = member.setup.data_dir.file_name().and_then(|name| name.to_str()).expect("a test path");
+        let seed = self.member(STORE).address.to_string();
+        let words = ["join", dir, "--token", token, "--seed", &seed, "--role", role, "--name", name];
+        member.setup.cluster(&words)
+    }
+
+    /// Adds a node that has joined and does not run.
+    pub(super) fn add(&mut self, member: TestMember) {
+        self.members.push(member);
+    }
+
+    /// Adds a node with this role and starts it.
+    pub(super) fn join(&mut self, role: &str) {
+        let member = self.new_member(&format!("node-{}", self.members.len() + 1));
+        let (output, status) = self.run_join(&member, &self.token(), role);
+        assert_eq!(status, Some(0), "{output}");
+        self.add(member);
+        self.start(self.members.len());
+    }
+
+    pub(super) fn member(&self, id: usize) -> &TestMember {
+        &self.members[id - 1]
+    }
+
+    fn member_mut(&mut self, id: usize) -> &mut TestMember {
+        &mut self.members[id - 1]
+    }
+
+    /// Ids of all nodes.
+    pub(super) fn ids(&self) -> Vec<usize> {
+        (1..=self.members.len()).collect()
+    }
+
+    /// Ids of the running nodes.
+    pub(super) fn running(&self) -> Vec<usize> {
+        self.ids().into_iter().filter(|id| self.member(*id).process.is_some()).collect()
+    }
+
+    pub(super) fn process(&self, id: usize) -> &ServerProcess {
+        self.member(id).process.as_ref().unwrap_or_else(|| panic!("node {id} does not run"))
+    }
+
+    /// An S3 client of a running node.
+    pub(super) fn client(&self, id: usize) -> S3TestClient {
+        self.process(id).client()
+    }
+
+    /// An S3 client of each running node.
+    pub(super) fn clients(&self) -> Vec<S3TestClient> {
+        self.running().into_iter().map(|id| self.client(id)).collect()
+    }
+
+    /// Starts a node and waits until it is ready.
+    pub(super) fn start(&mut self, id: usize) {
+        self.spawn(id);
+        self.until_ready(id);
+    }
+
+    /// Starts a node, which may wait for others.
+    pub(super) fn spawn(&mut self, id: usize) {
+        let member = self.member_mut(id);
+        assert!(member.process.is_none(), "node {id} runs");
+        member.process = Some(member.setup.spawn());
+    }
+
+    /// Waits until a node is ready.
+    pub(super) fn until_ready(&mut self, id: usize) {
+        let process = self.member_mut(id).process.as_mut().expect("it was started");
+        if let Err(failure) = process.wait_ready() {
+            panic!("node {id} did not start: {:?}\n{}", failure.status, failure.log);
+        }
+    }
+
+    /// Sends SIGTERM to a node, and expects that it ends with the exit status 0.
+    pub(super) fn stop(&mut self, id: usize) {
+        self.member_mut(id).process.take().expect("it runs").stop();
+    }
+
+    /// `kill -9`: the process of the node has ended when this returns.
+    pub(super) fn kill(&mut self, id: usize) {
+        self.member_mut(id).process.take().expect("it runs").kill();
+    }
+
+    /// Gives every node another address, at its next start. With `seeds` each gets those of all nodes.
+    pub(super) fn change_addresses(&mut self) {
+        for member in &mut self.members {
+            member.address = unused_address();
+        }
+        let seeds: Vec<String> = self.members.iter().map(|member| member.address.to_string()).collect();
+        for member in &mut self.members {
+            let setup = member.setup.clone().with("cluster.listen", member.address);
+            member.setup = setup.with("cluster.seeds", seeds.join(","));
+        }
+    }
+
+    /// Leaves only the recorded addresses of other nodes to each node, at its next start.
+    pub(super) fn remove_seeds(&mut self) {
+        for member in &mut self.members {
+            member.setup = member.setup.clone().with("cluster.seeds", "");
+        }
+    }
+
+    /// Runs the work of clients. A view cannot be taken within it.
+    pub(super) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// The runtime of the clients.
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The cluster as a running node describes it.
+    pub(super) fn view(&self, id: usize) -> ClusterView {
+        let client = self.process(id).admin_client();
+        let document = self.block_on(client.call_admin(Method::GET, "/v1/cluster", &Value::Null));
+        let document = document.unwrap_or_else(|failure| panic!("node {id}: {failure:?}"));
+        serde_json::from_value(document).unwrap_or_else(|error| panic!("node {id}: {error}"))
+    }
+
+    /// A group as its leader describes it; `None` if no running node leads it.
+    pub(super) fn group(&self, group: u32) -> Option<GroupView> {
+        let groups = self.running().into_iter().flat_map(|id| self.view(id).groups);
+        groups.into_iter().find(|found| found.id == group && !found.members.is_empty())
+    }
+}

@@ -1,0 +1,56 @@
+//! The document of `GET /v1/cluster`, limited to the fields that the tests read.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+/// The cluster as one of its nodes describes it.
+#[derive(Debug, Deserialize)]
+pub(super) struct ClusterView {
+    pub(super) nodes: Vec<NodeView>,
+    pub(super) groups: Vec<GroupView>,
+}
+
+/// A node.
+#[derive(Debug, Deserialize)]
+pub(super) struct NodeView {
+    pub(super) id: usize,
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) role: String,
+    pub(super) state: String,
+    pub(super) own: bool,
+    pub(super) store: bool,
+    pub(super) reachable: Option<bool>,
+}
+
+/// A Raft group. It has members if the responding node leads it.
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupView {
+    pub(super) id: u32,
+    pub(super) leader: Option<usize>,
+    pub(super) members: Vec<GroupMemberView>,
+}
+
+/// A member of a group.
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupMemberView {
+    pub(super) node: usize,
+    /// `voter` or `learner`.
+    pub(super) part: String,
+    pub(super) lag_bytes: u64,
+}
+
+impl ClusterView {
+    pub(super) fn node(&self, id: usize) -> Option<&NodeView> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+}
+
+impl GroupView {
+    /// Nodes with this part in the group.
+    pub(super) fn with_part(&self, part: &str) -> BTreeSet<usize> {
+        let members = self.members.iter().filter(|member| member.part == part);
+        members.map(|member| member.node).collect()
+    }
+}
