@@ -21,6 +21,7 @@ class Connection:
     """A connection over which a test may send requests one after the other."""
 
     def __init__(self, server):
+        server = server.turn()
         host, port = server.host.split(":")
         self.scheme = server.scheme
         self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)

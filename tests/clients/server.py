@@ -106,10 +106,23 @@ class Server:
         self.root_key_given = root_key_given
         self.process = None
 
+    def turn(self):
+        """The server for a further client. A cluster has several (cluster.py)."""
+        return self
+
     def start(self):
         binary = os.environ["MLGW_BIN"]
         command = [binary, "serve", "--data-dir", str(self.folder / "data")]
         command += ["--listen", self.host, "--admin-listen", f"127.0.0.1:{self.admin_port}"]
+        with open(self.folder / "output", "ab") as output:
+            self.process = subprocess.Popen(
+                command, env=self.variables(), stdout=output, stderr=output, cwd=self.folder
+            )
+        self.wait_until_ready()
+        return self
+
+    def variables(self):
+        """The environment variables of the server: its settings and the root key."""
         variables = {
             name: value for name, value in os.environ.items() if not name.startswith(("MLGW_", "AWS_"))
         }
@@ -120,12 +133,13 @@ class Server:
             variables["MLGW_TLS__KEY"] = str(self.certificates.key)
         for name, value in self.settings.items():
             variables["MLGW_" + name.replace(".", "__").upper()] = str(value)
-        with open(self.folder / "output", "ab") as output:
-            self.process = subprocess.Popen(
-                command, env=variables, stdout=output, stderr=output, cwd=self.folder
-            )
-        self.wait_until_ready()
-        return self
+        return variables
+
+    def run_offline(self, *words):
+        """Runs an mlgw command on this host under the settings of the server, which does not run."""
+        command = [os.environ["MLGW_BIN"], *words]
+        done = subprocess.run(command, env=self.variables(), capture_output=True, text=True)
+        assert done.returncode == 0, f"mlgw {' '.join(words[:2])}: {done.stdout}{done.stderr}"
 
     def wait_until_ready(self):
         deadline = time.monotonic() + READY_SECONDS_MAX

@@ -50,6 +50,7 @@ class Connection:
     """A connection over which a test may send pieces at its own pace."""
 
     def __init__(self, server):
+        server = server.turn()
         host, port = server.host.split(":")
         self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -110,7 +111,7 @@ class Wire:
     """Signs and sends requests to one server, each on a connection of its own."""
 
     def __init__(self, server, http2=False):
-        self.server = server
+        self.server = server.turn()
         self.http2 = http2
 
     def headers(self, method, target, headers=(), body=b"", payload=None, chunked=False, host=None):

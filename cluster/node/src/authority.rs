@@ -126,7 +126,11 @@ pub(crate) fn signer_first(
     std::iter::once(signer.clone()).chain(others).collect()
 }
 
-fn seal_key(sealer: &Sealer, key: &[u8]) -> Result<Vec<u8>, SealerError> {
+/// Seals the private key of an authority.
+///
+/// # Errors
+/// When the system gives no random bytes.
+pub(crate) fn seal_key(sealer: &Sealer, key: &[u8]) -> Result<Vec<u8>, SealerError> {
     let text = Zeroizing::new(BASE64_STANDARD.encode(key));
     sealer.seal(SEALED_NAME, &text)
 }

@@ -51,7 +51,7 @@ impl MembershipDriver {
         let group = members.group;
         let input = decision_input(members, &self.catalogue.nodes(), |node| self.probes.contact(node));
         let step = decide(&input);
-        let wait = if let MemberStep::Wait(reason) = &step { Some(reason.clone()) } else { None };
+        let wait = if let MemberStep::Wait(reason) = &step { Some(*reason) } else { None };
         self.record_wait(group, wait);
         let done = match step {
             MemberStep::Idle | MemberStep::Wait(_) => self.prefer_store(members).await,
@@ -103,8 +103,8 @@ impl MembershipDriver {
     fn can_lead(&self, members: &GroupMembers, node: NodeId) -> bool {
         let is_voter = members.voters.contains(&node) && members.outgoing.is_none();
         let status = members.members.iter().find(|member| member.node == node);
-        let is_caught_up = status
-            .is_some_and(|of| of.last_contact.is_some() && of.lag_bytes <= PROMOTION_LAG_BYTES_MAX);
+        let is_caught_up =
+            status.is_some_and(|of| of.last_contact.is_some() && of.lag_bytes <= PROMOTION_LAG_BYTES_MAX);
         is_voter && is_caught_up && self.probes.answers(node) == Some(true)
     }
 

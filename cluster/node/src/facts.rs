@@ -2,9 +2,7 @@
 
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Node, NodeRole};
-use mlgw_membership::{
-    ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership,
-};
+use mlgw_membership::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
 use mlgw_metadata::{GroupMembers, MemberRole};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,9 +34,8 @@ pub(crate) fn decision_input(
     };
     let belongs = |node: &&Arc<Node>| is_system || node.role() == NodeRole::Storage;
     let nodes: BTreeMap<NodeId, MemberFacts> = nodes.iter().filter(belongs).map(facts).collect();
-    let learner = |member: &mlgw_metadata::MemberStatus| {
-        (member.role == MemberRole::Learner).then_some(member.node)
-    };
+    let learner =
+        |member: &mlgw_metadata::MemberStatus| (member.role == MemberRole::Learner).then_some(member.node);
     let limits = DecisionLimits::default();
     DecisionInput {
         leader: group.leader,
@@ -93,10 +90,8 @@ mod tests {
 
     #[test]
     fn a_gateway_joins_the_system_group_alone() {
-        let nodes = [
-            node(1, NodeRole::Storage, NodeState::Active),
-            node(2, NodeRole::Gateway, NodeState::Joining),
-        ];
+        let nodes =
+            [node(1, NodeRole::Storage, NodeState::Active), node(2, NodeRole::Gateway, NodeState::Joining)];
         let alone = [(1, MemberRole::Voter)];
         let step = |id: u32| decide(&decision_input(&group(id, &alone), &nodes, |_| STEADY));
         assert_eq!(step(0), MemberStep::AddLearner(NodeId(2)));

@@ -26,6 +26,7 @@ mod probes;
 mod renewal;
 mod reports;
 mod routes;
+mod seeds;
 mod services;
 mod status;
 mod streams;

@@ -14,8 +14,8 @@ use crate::probes::{Probes, probe_nodes};
 use crate::renewal::{CertificateEnd, CertificateKeeper};
 use crate::reports::{ServingState, report_node};
 use crate::routes::route_table;
+use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
-use mlgw_common::time::{Instant, sleep};
 use mlgw_common::{Clock, NodeId};
 use mlgw_credentials::Sealer;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
@@ -24,8 +24,7 @@ use mlgw_metadata::catalogue::NodeReport;
 use mlgw_metadata::{Catalogue, MemberPeers};
 use mlgw_store::node_file::NodeDescription;
 use mlgw_transport::{
-    AddressBook, BadPeerAddress, ClusterTransport, PeerAddress, TransportConfig, TransportError,
-    WireVersions,
+    AddressBook, BadPeerAddress, ClusterTransport, PeerAddress, TransportConfig, TransportError, WireVersions,
 };
 use mlgw_trust::{
     AuthorityError, NodeCredentials, NodeFiles, NodeFilesError, NodeStart, PeerStarts, StartsFileError,
@@ -33,16 +32,9 @@ use mlgw_trust::{
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-/// Interval at which the configured addresses are dialed while no leader is known.
-const SEED_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Longest time of one dial of a configured address.
-const SEED_DIAL_MAX: Duration = Duration::from_secs(5);
 
 /// Description of the node that starts.
 pub struct NodeOptions {
@@ -88,7 +80,9 @@ pub enum NodeError {
         source: io::Error,
     },
     /// Peers cannot dial the address of the listener.
-    #[error("cluster.listen {listen} is no address that other nodes can dial ({reason}): set cluster.address")]
+    #[error(
+        "cluster.listen {listen} is no address that other nodes can dial ({reason}): set cluster.address"
+    )]
     Address {
         /// The address of the listener.
         listen: String,
@@ -126,7 +120,8 @@ impl PreparedNode {
     /// See [`NodeError`].
     pub async fn prepare(options: NodeOptions) -> Result<Self, NodeError> {
         let description = &options.description;
-        let stamp = description.start.filter(|_| description.is_clustered()).ok_or(NodeError::NotClustered)?;
+        let stamp =
+            description.start.filter(|_| description.is_clustered()).ok_or(NodeError::NotClustered)?;
         let (own, incarnation) = (description.node_id(), description.incarnation);
         let start = NodeStart { incarnation, counter: stamp.counter, nonce: stamp.nonce };
         let files = NodeFiles::new(&options.dir.join("cluster"))?;
@@ -192,6 +187,7 @@ impl PreparedNode {
         let parts = StartedParts {
             options: self.options,
             own: self.own,
+            address: self.address,
             files: self.files,
             starts: self.starts,
             running: self.transport,
@@ -228,6 +224,7 @@ impl PreparedNode {
 struct StartedParts {
     options: NodeOptions,
     own: NodeId,
+    address: PeerAddress,
     files: NodeFiles,
     starts: Arc<PeerStarts>,
     running: Arc<RunningTransport>,
@@ -258,7 +255,8 @@ impl StartedParts {
             end: Arc::clone(&certificate),
         };
         tasks.spawn(keeper.run(credentials));
-        tasks.spawn(dial_seeds(catalogue.clone(), transport.clone(), self.options.seeds));
+        let seeds = SeedDialer { seeds: self.options.seeds, own: self.address, probes: Arc::clone(&probes) };
+        tasks.spawn(seeds.run(transport.clone()));
         tasks.spawn(follow_nodes(catalogue.clone(), transport, self.starts, sender));
         let running = Arc::clone(&self.running);
         tasks.spawn(probe_nodes(own, catalogue.clone(), running, Arc::clone(&probes)));
@@ -295,25 +293,6 @@ fn address_of(listen: &str, port: u16) -> Result<PeerAddress, NodeError> {
         return Err(error("it stands for all interfaces".to_owned()));
     }
     format!("{host}:{port}").parse().map_err(|bad: BadPeerAddress| error(bad.to_string()))
-}
-
-/// Dials the configured addresses while this node knows no leader: all nodes may have new addresses. A node
-/// that answers states its address, which the book has then. Ends when the future is dropped.
-async fn dial_seeds(catalogue: Catalogue, transport: ClusterTransport, seeds: Vec<PeerAddress>) {
-    if seeds.is_empty() {
-        return;
-    }
-    loop {
-        if catalogue.leader(crate::facts::SYSTEM_GROUP).is_none() {
-            for seed in &seeds {
-                match transport.probe(seed, Instant::now() + SEED_DIAL_MAX).await {
-                    Ok(node) => tracing::info!(address = %seed, %node, "a configured address answered"),
-                    Err(error) => tracing::debug!(%error, "a configured address did not answer"),
-                }
-            }
-        }
-        sleep(SEED_INTERVAL).await;
-    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ impl Probes {
         self.known.lock().get(&node).map(|known| known.answers)
     }
 
+    /// True if any node answers.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.known.lock().values().any(|known| known.answers)
+    }
+
     /// Reachability of a node for the decisions about the membership.
     pub(crate) fn contact(&self, node: NodeId) -> Contact {
         let Some(known) = self.known.lock().get(&node).copied() else {

@@ -22,9 +22,7 @@ pub(crate) fn store_node(nodes: &[Arc<Node>]) -> Option<NodeId> {
 /// The map. Without a known node it is of the first epoch and has no member.
 pub(crate) fn route_table(nodes: &[Arc<Node>]) -> RouteTable {
     match store_node(nodes) {
-        Some(store) => {
-            RouteTable::new(KNOWN, RangeMembers { members: vec![store], leader: Some(store) })
-        }
+        Some(store) => RouteTable::new(KNOWN, RangeMembers { members: vec![store], leader: Some(store) }),
         None => RouteTable::default(),
     }
 }

@@ -37,8 +37,7 @@ impl TransportStreams {
         let stopped = || StreamOpenError::NotSent("the transport of this node does not run".to_owned());
         let transport = self.transport.get().ok_or_else(stopped)?;
         let deadline = Instant::now() + ACCEPT_WAIT;
-        let opened =
-            transport.stream(member, StreamClass::Request, REQUEST, head, peer_body(body), deadline);
+        let opened = transport.stream(member, StreamClass::Request, REQUEST, head, peer_body(body), deadline);
         let opened = opened.await.map_err(|error| open_error(&error))?;
         Ok(OpenedStream { head: opened.head, body: member_body(opened.body) })
     }

@@ -9,9 +9,7 @@ use http::Method;
 use mlgw_common::time::{Instant, timeout};
 use tokio::task::JoinHandle;
 
-use super::testbed::{
-    BUCKET, GATEWAY, STORE, TestCluster, assert_reads, keys_before, put, wait_until,
-};
+use super::testbed::{BUCKET, GATEWAY, STORE, TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::content::TestContent;
 use crate::raw::{RawExchange, RawHttpResponse};
 use crate::s3::{CallFailure, S3TestClient, full_body};
@@ -109,6 +107,7 @@ fn without_the_store_requests_are_refused_at_once_and_nothing_acknowledged_is_lo
             true
         })
     });
+    cluster.until_settled();
     let acknowledged: Vec<String> = acknowledged.lock().expect("lock is not poisoned").clone();
     cluster.block_on(async {
         for (number, key) in acknowledged.iter().enumerate() {
@@ -124,7 +123,6 @@ fn without_the_store_requests_are_refused_at_once_and_nothing_acknowledged_is_lo
         let broken = nodes[2].get(BUCKET, "uploaded").await;
         assert!(broken.as_ref().is_err_and(CallFailure::is_not_found), "{broken:?}");
     });
-    cluster.until_settled();
 }
 
 /// Key of an object that is written through a node.
@@ -175,7 +173,7 @@ async fn is_refused(mut upload: RawExchange) {
     let refused = async {
         let answer = upload.answer().await?;
         let body = upload.read_rest(&answer).await?;
-        std::io::Result::Ok((answer, String::from_utf8_lossy(&body).into_owned()))
+        Ok::<_, std::io::Error>((answer, String::from_utf8_lossy(&body).into_owned()))
     };
     let (answer, body) = timeout(END_MAX, refused).await.expect("it does not hang").expect("an answer");
     assert_eq!(answer.status, 503, "{body}");

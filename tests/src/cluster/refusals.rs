@@ -1,6 +1,6 @@
 //! Refusals that protect a cluster: of a copy of a node, and of settings that contradict the cluster.
 
-use super::testbed::{STORE, TestCluster, TestMember, assert_reads, keys_before, put, wait_until};
+use super::testbed::{STORE, TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::server::ServerSetup;
 use crate::store::copy_directory;
 
@@ -61,7 +61,7 @@ fn assert_refused(setup: &ServerSetup, reason: &str) {
 #[test]
 fn a_node_refuses_settings_that_contradict_its_cluster() {
     let mut cluster = TestCluster::first();
-    let joined: TestMember = cluster.new_member("node-2");
+    let joined = cluster.new_member("node-2");
     let (output, status) = cluster.run_join(&joined, &cluster.token(), "storage");
     assert_eq!(status, Some(0), "{output}");
     let in_memory = |setup: &ServerSetup| setup.clone().with("durability", "os");

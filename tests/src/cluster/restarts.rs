@@ -1,15 +1,13 @@
-//! All nodes stop, or are killed, and start again: in any order, and with new addresses, which the nodes learn
-//! from the configuration of one start and keep.
+//! All nodes stop, or are killed, and start again: in any order, and with new addresses, which the
+//! configuration of one start names and which are recorded then.
 
 use super::testbed::{TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::seed::{Rng, seeded_rng};
 
-const ROUNDS: usize = 2;
-
-/// How the nodes end.
-#[derive(Clone, Copy)]
+/// End of the process of a node.
+#[derive(Clone, Copy, Debug)]
 enum NodeEnd {
-    /// SIGTERM, which must end with the exit status 0.
+    /// SIGTERM, after which the exit status is 0.
     Stop,
     /// `kill -9`.
     Kill,
@@ -20,55 +18,61 @@ fn nodes_that_all_ended_start_in_any_order_and_at_new_addresses() {
     let mut rng = seeded_rng("restarts of a cluster", 9);
     let mut cluster = TestCluster::whole();
     let mut written: Vec<String> = keys_before().collect();
-    for round in 0..ROUNDS {
-        for end in [NodeEnd::Stop, NodeEnd::Kill] {
-            end_all(&mut cluster, end, &mut rng);
-            start_all(&mut cluster, &mut rng);
-            everything_is_there(&cluster, &mut written, &format!("{round}-{}", end as usize));
-        }
-    }
-    end_all(&mut cluster, NodeEnd::Stop, &mut rng);
+    let (ids, reverse) = (cluster.ids(), cluster.ids().into_iter().rev().collect::<Vec<_>>());
+
+    end_all(&mut cluster, NodeEnd::Stop, &ids);
+    start_all(&mut cluster, &reverse);
+    everything_is_there(&cluster, &mut written, "stopped");
+
+    let order = shuffled(&ids, &mut rng);
+    end_all(&mut cluster, NodeEnd::Kill, &order);
+    start_all(&mut cluster, &ids);
+    everything_is_there(&cluster, &mut written, "killed");
+
+    end_all(&mut cluster, NodeEnd::Stop, &reverse);
     cluster.change_addresses();
-    start_all(&mut cluster, &mut rng);
-    everything_is_there(&cluster, &mut written, "new-addresses");
+    let order = shuffled(&ids, &mut rng);
+    start_all(&mut cluster, &order);
+    everything_is_there(&cluster, &mut written, "moved");
     every_node_knows_the_addresses(&cluster);
 
-    end_all(&mut cluster, NodeEnd::Kill, &mut rng);
+    let order = shuffled(&ids, &mut rng);
+    end_all(&mut cluster, NodeEnd::Kill, &order);
     cluster.remove_seeds();
-    start_all(&mut cluster, &mut rng);
-    everything_is_there(&cluster, &mut written, "recorded-addresses");
+    let order = shuffled(&ids, &mut rng);
+    start_all(&mut cluster, &order);
+    everything_is_there(&cluster, &mut written, "without-seeds");
 }
 
-/// All nodes in an order that the seed determines.
-fn shuffled(cluster: &TestCluster, rng: &mut Rng) -> Vec<usize> {
-    let mut ids = cluster.ids();
+/// Returns the nodes in an order that the seed determines.
+fn shuffled(ids: &[usize], rng: &mut Rng) -> Vec<usize> {
+    let mut ids = ids.to_vec();
     for at in (1..ids.len()).rev() {
         ids.swap(at, rng.index(at + 1));
     }
     ids
 }
 
-fn end_all(cluster: &mut TestCluster, end: NodeEnd, rng: &mut Rng) {
-    let order = shuffled(cluster, rng);
-    eprintln!("the nodes end in the order {order:?}");
+fn end_all(cluster: &mut TestCluster, end: NodeEnd, order: &[usize]) {
+    eprintln!("{end:?} in the order {order:?}");
     for id in order {
         match end {
-            NodeEnd::Stop => cluster.stop(id),
-            NodeEnd::Kill => cluster.kill(id),
+            NodeEnd::Stop => cluster.stop(*id),
+            NodeEnd::Kill => cluster.kill(*id),
         }
     }
 }
 
 /// Starts all nodes. None can become ready before enough of the others run.
-fn start_all(cluster: &mut TestCluster, rng: &mut Rng) {
-    let order = shuffled(cluster, rng);
-    eprintln!("the nodes start in the order {order:?}");
-    for id in &order {
+fn start_all(cluster: &mut TestCluster, order: &[usize]) {
+    eprintln!("start in the order {order:?}");
+    for id in order {
         cluster.spawn(*id);
     }
     for id in order {
-        cluster.until_ready(id);
+        cluster.until_ready(*id);
     }
+    cluster.until_settled();
 }
 
 /// Writes an object through every node, and reads everything written so far through each.
@@ -86,7 +90,6 @@ fn everything_is_there(cluster: &TestCluster, written: &mut Vec<String>, label: 
             }
         }
     });
-    cluster.until_settled();
 }
 
 fn every_node_knows_the_addresses(cluster: &TestCluster) {

@@ -1,7 +1,7 @@
-//! A cluster whose nodes are processes of the shipped server, each with a directory and an address of its own.
+//! A cluster whose nodes are processes of the shipped server, each with its own directory and address.
 //!
-//! Node 1 is a server with objects that became a cluster, and stores the bytes of all objects. The others join
-//! it by a token each. A running node has new S3 and admin ports after each start, so clients are made anew.
+//! Node 1 is a server with objects that became a cluster, and stores the bytes of all objects. The others
+//! join it by a token each. A node has new S3 and admin ports after each start, so clients are made anew.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) const GATEWAY: usize = 4;
 
 /// Number of objects that exist before the cluster.
 const OBJECTS_BEFORE: usize = 24;
-/// Lengths of objects: in memory, in one piece, in several.
+/// Lengths of objects: those of bodies that are sent at once, and of streamed ones.
 const LENGTHS: [usize; 4] = [40, 5_000, 100_000, 300_000];
 /// Longest wait for a condition. It is reached only if something is broken.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ pub(super) struct TestMember {
 
 impl TestMember {
     /// Returns a node on this directory, with an address of its own.
-    pub(super) fn new(dir: &Path) -> Self {
+    fn new(dir: &Path) -> Self {
         let address = unused_address();
         let setup = ServerSetup::new(dir).with("cluster.listen", address);
         Self { setup, address, process: None }
