@@ -1,5 +1,8 @@
 """Fixtures of all client tests: a server over HTTP, one over HTTPS, and fresh buckets in them.
 
+With MLGW_CLIENTS_CLUSTER=1 both servers are clusters of four nodes, one of which is a gateway that stores
+nothing, and the clients of a test are divided among the nodes (cluster.py).
+
 Failed tests are listed in the file $MLGW_FAILED, if that is set, so that tests/steps/run can run them once
 more.
 """
@@ -9,6 +12,7 @@ import pathlib
 
 import pytest
 
+from cluster import IS_CLUSTER, TURNS, Cluster
 from server import Certificates, Server
 from wire import new_bucket
 
@@ -18,16 +22,25 @@ def certificates(tmp_path_factory):
     return Certificates.make(pathlib.Path(tmp_path_factory.mktemp("certificates")))
 
 
+def served(certificates=None):
+    return Cluster(certificates) if IS_CLUSTER else Server(certificates)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    TURNS.begin(item.nodeid)
+
+
 @pytest.fixture(scope="session")
 def http():
-    server = Server().start()
+    server = served().start()
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="session")
 def https(certificates):
-    server = Server(certificates).start()
+    server = served(certificates).start()
     yield server
     server.stop()
 

@@ -11,7 +11,7 @@ use crate::driver::MembershipDriver;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
 use crate::probes::{Probes, probe_nodes};
-use crate::renewal::{CertificateEnd, CertificateKeeper};
+use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
 use crate::routes::route_table;
 use crate::seeds::SeedDialer;
@@ -21,7 +21,7 @@ use mlgw_credentials::Sealer;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::RecordedStart;
 use mlgw_metadata::catalogue::NodeReport;
-use mlgw_metadata::{Catalogue, MemberPeers};
+use mlgw_metadata::{Catalogue, MemberPeers, ProposeError};
 use mlgw_store::node_file::NodeDescription;
 use mlgw_transport::{
     AddressBook, BadPeerAddress, ClusterTransport, PeerAddress, TransportConfig, TransportError, WireVersions,
@@ -92,6 +92,9 @@ pub enum NodeError {
     /// The authority of the cluster.
     #[error(transparent)]
     AuthorityRow(#[from] AuthorityRowError),
+    /// The version of the cluster was not raised.
+    #[error("the version of the cluster was not raised to that of this build: {0}")]
+    Version(#[from] ProposeError),
     /// A certificate was not signed.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -199,6 +202,10 @@ impl PreparedNode {
     async fn first_credentials(&self, catalogue: &Catalogue) -> Result<NodeCredentials, NodeError> {
         let NodeOptions { sealer, clock, description, .. } = &self.options;
         let now = clock.now();
+        // A cluster of one node needs no agreement about its version.
+        if catalogue.cluster_version() < CLUSTER_VERSION {
+            catalogue.raise_cluster_version(CLUSTER_VERSION).await?;
+        }
         let authority = create_authority(catalogue, sealer, description.cluster, now).await?;
         let request = self.files.key()?.request().map_err(NodeFilesError::from)?;
         let issued = authority.sign(&request, self.own, now)?;
@@ -246,7 +253,7 @@ impl StartedParts {
         let certificate = Arc::new(CertificateEnd::new(&credentials));
         let (sender, routes) = watch::channel(Arc::new(route_table(&catalogue.nodes())));
         let mut tasks = JoinSet::new();
-        let keeper = CertificateKeeper {
+        let renewal = CertificateRenewal {
             catalogue: catalogue.clone(),
             sealer: self.options.sealer,
             files: self.files,
@@ -254,7 +261,7 @@ impl StartedParts {
             clock: Arc::clone(&clock),
             end: Arc::clone(&certificate),
         };
-        tasks.spawn(keeper.run(credentials));
+        tasks.spawn(renewal.run(credentials));
         let seeds = SeedDialer { seeds: self.options.seeds, own: self.address, probes: Arc::clone(&probes) };
         tasks.spawn(seeds.run(transport.clone()));
         tasks.spawn(follow_nodes(catalogue.clone(), transport, self.starts, sender));

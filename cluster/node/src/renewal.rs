@@ -135,7 +135,7 @@ impl CertificateEnd {
 }
 
 /// Renews the certificate of this node, and gives it to the transport.
-pub(crate) struct CertificateKeeper {
+pub(crate) struct CertificateRenewal {
     /// The catalogue with the authorities.
     pub(crate) catalogue: Catalogue,
     /// Opens the key of an authority.
@@ -150,7 +150,7 @@ pub(crate) struct CertificateKeeper {
     pub(crate) end: Arc<CertificateEnd>,
 }
 
-impl CertificateKeeper {
+impl CertificateRenewal {
     /// Checks the certificate every hour, from now on. Ends when the future is dropped.
     pub(crate) async fn run(self, credentials: NodeCredentials) {
         let mut held = credentials;
@@ -161,7 +161,7 @@ impl CertificateKeeper {
                     CHECK_INTERVAL
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the certificate of this node is not renewed; next attempt soon");
+                    tracing::error!(%error, "no new certificate was stored; the next attempt is in a minute");
                     RETRY_INTERVAL
                 }
             };
@@ -195,7 +195,7 @@ impl CertificateKeeper {
         let mut work = certificate_work(held, &self.catalogue.authorities()?, now);
         if matches!(work, CertificateWork::Trust | CertificateWork::Replace) {
             // The rows of a member may be older than its certificate. A renewal for its age does not wait: a
-            // node whose certificate has ended reaches nobody.
+            // node whose certificate has ended reaches no other node.
             self.catalogue.barrier(BarrierScope::System).await?;
             work = certificate_work(held, &self.catalogue.authorities()?, now);
         }

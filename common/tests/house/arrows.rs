@@ -126,6 +126,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mlgw-node",
         &[
             "mlgw-common",
+            "mlgw-config",
             "mlgw-credentials",
             "mlgw-formats",
             "mlgw-forwarding",

@@ -67,16 +67,16 @@ SELECTORS = sorted((STATIC | {"uploadId"}) - {"list-type", "select-type"})
 PARAMETERS = sorted({name for shape in SHAPES for name in shape.members} - {"uploadId"})
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def wire(http):
     return Wire(http)
 
 
 @pytest.fixture(scope="module")
-def full(http, wire):
+def full(http):
     """A bucket with one object, which no test may change."""
     bucket = new_bucket(http)
-    assert wire.send("PUT", f"/{bucket}/{KEY}", [("x-amz-meta-a", "b")], BODY).status == 200
+    assert Wire(http).send("PUT", f"/{bucket}/{KEY}", [("x-amz-meta-a", "b")], BODY).status == 200
     return bucket
 
 

@@ -29,7 +29,7 @@ const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The clients of all nodes, in turns: in each turn another node does the first step, and so on.
 fn turns(clients: &[S3TestClient]) -> impl Iterator<Item = (usize, Vec<S3TestClient>)> {
-    (0..clients.len()).map(|turn| {
+    (0..clients.len()).map(move |turn| {
         let mut turned = clients.to_vec();
         turned.rotate_left(turn);
         (turn, turned)

@@ -85,8 +85,8 @@ fn without_the_store_requests_are_refused_at_once_and_nothing_acknowledged_is_lo
     });
     cluster.kill(STORE);
     cluster.block_on(async {
-        is_refused(upload).await;
-        ends_early(download).await;
+        the_upload_is_refused(upload).await;
+        the_download_breaks_off(download).await;
         for writer in writers {
             let ended = timeout(END_MAX, writer).await.expect("no request hangs");
             ended.expect("no writer panicked");
@@ -169,7 +169,7 @@ async fn begin_download(client: &S3TestClient, addr: SocketAddr) -> RawExchange 
 }
 
 /// Reads the answer to the upload: it is refused, because its outcome is unknown.
-async fn is_refused(mut upload: RawExchange) {
+async fn the_upload_is_refused(mut upload: RawExchange) {
     let refused = async {
         let answer = upload.answer().await?;
         let body = upload.read_rest(&answer).await?;
@@ -181,7 +181,7 @@ async fn is_refused(mut upload: RawExchange) {
 }
 
 /// Reads the rest of the download: it breaks off.
-async fn ends_early(mut download: RawExchange) {
+async fn the_download_breaks_off(mut download: RawExchange) {
     let rest = async {
         let mut bytes = 0;
         while let Ok(read) = download.read_some(MIB).await {

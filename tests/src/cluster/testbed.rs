@@ -295,7 +295,7 @@ impl TestCluster {
 
     /// A group as its leader describes it; `None` if no running node leads it.
     pub(super) fn group(&self, group: u32) -> Option<GroupView> {
-        let groups = self.running().into_iter().flat_map(|id| self.view(id).groups);
-        groups.into_iter().find(|found| found.id == group && !found.members.is_empty())
+        let mut groups = self.running().into_iter().flat_map(|id| self.view(id).groups);
+        groups.find(|found| found.id == group && !found.members.is_empty())
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the renewal of certificates: the decision, and its effect with a real catalogue and transport.
 
-use super::{CertificateEnd, CertificateKeeper, CertificateWork, RenewalError, certificate_work};
+use super::{CertificateEnd, CertificateRenewal, CertificateWork, RenewalError, certificate_work};
 use crate::admission::tests::TestMember;
 use mlgw_common::{Clock as _, ClusterId, NodeId, Timestamp};
 use mlgw_formats::schema::AuthorityRecord;
@@ -76,10 +76,10 @@ fn an_authority_that_is_removed_signs_nothing_and_is_not_trusted() {
 }
 
 /// The renewal of a member with a transport, and its first credentials.
-async fn renewal(member: &TestMember) -> (CertificateKeeper, NodeCredentials) {
+async fn renewal(member: &TestMember) -> (CertificateRenewal, NodeCredentials) {
     let held = member.certify();
     let (transport, _) = member.transport(held.clone()).await;
-    let renewal = CertificateKeeper {
+    let renewal = CertificateRenewal {
         catalogue: member.catalogue.clone(),
         sealer: member.sealer.clone(),
         files: member.files(),
