@@ -137,7 +137,7 @@ where
     };
     let mut connection = pin!(builder().serve_connection(TokioIo::new(io), service));
     let mut limit = pin!(limit);
-    let mut is_ending = false;
+    let (mut is_ending, mut is_limited) = (false, true);
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -150,7 +150,11 @@ where
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = limit.as_mut(), if !inbound.is_accepted() => return,
+            // Judged at its end: the handshake may have passed while this waited.
+            () = limit.as_mut(), if is_limited => match inbound.is_accepted() {
+                true => is_limited = false,
+                false => return,
+            },
         }
     }
 }

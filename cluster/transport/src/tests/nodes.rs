@@ -16,6 +16,7 @@ use mlgw_trust::{ClusterAuthority, NodeCredentials, NodeKey, NodeStart, PeerStar
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -272,8 +273,12 @@ impl TestCluster {
 
     /// State of a transport without a listener.
     pub(super) fn state(&self, node: u64) -> Arc<TransportState> {
-        let dir = tempfile::tempdir().unwrap();
-        let starts = Arc::new(PeerStarts::create(dir.path(), self.cluster).unwrap());
+        self.state_in(node, tempfile::tempdir().unwrap().path())
+    }
+
+    /// The same with the starts of peers in `dir`.
+    pub(super) fn state_in(&self, node: u64, dir: &Path) -> Arc<TransportState> {
+        let starts = Arc::new(PeerStarts::create(dir, self.cluster).unwrap());
         let config = self.config(node, "unused:1".parse().unwrap(), starts, NodeOptions::default());
         let services = Arc::new(SharedServices(Arc::new(TestServices::default())));
         Arc::new(TransportState::new(config, services).unwrap())

@@ -2,12 +2,15 @@
 
 use super::nodes::TestCluster;
 use crate::accept::{HANDSHAKE_LIMIT, JOIN_LIMIT, serve};
+use crate::body::SentBody;
+use crate::channel::Channel;
 use crate::dial::http_client;
 use crate::inbound::InboundConnection;
 use crate::metered::{MeteredIo, StreamFacts};
+use crate::wire::{ANSWERED, PeerTarget};
 use mlgw_common::NodeId;
 use mlgw_common::limits::{PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_STRANGERS_MAX};
-use mlgw_common::time::Instant;
+use mlgw_common::time::{Instant, sleep};
 use mlgw_trust::CertifiedNode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +35,29 @@ async fn a_connection_without_a_hello_is_closed_and_gives_its_permit_back() {
         assert_eq!(begin.elapsed(), limit);
         assert_eq!(state.strangers.available_permits(), PEER_STRANGERS_MAX);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_connection_outlives_the_limit_of_its_handshake() {
+    let (cluster, dir) = (TestCluster::new(), tempfile::tempdir().unwrap());
+    let state = cluster.state_in(2, dir.path());
+    let peer = CertifiedNode { cluster: cluster.cluster, node: NodeId(1) };
+    let (near, far) = duplex(1 << 16);
+    let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
+    let permit = state.strangers.clone().try_acquire_owned().unwrap();
+    let io = MeteredIo::new(near, facts.clone(), cancel.clone());
+    let from = "127.0.0.1:1".parse().unwrap();
+    let inbound = Arc::new(InboundConnection::new(state, from, Some(peer), facts, cancel, permit));
+    let serving = tokio::spawn(serve(io, inbound.clone()));
+    let mut client = http_client(&"memory:1".parse().unwrap(), far).await.unwrap();
+    let connection = tokio::spawn(client.connection);
+    let hello = cluster.state(1).hello(Channel::Control).encode();
+    let deadline = Instant::now() + HANDSHAKE_LIMIT;
+    let request = PeerTarget::Handshake.request(SentBody::whole(hello.into()), deadline);
+    assert_eq!(client.sender.send_request(request).await.unwrap().status(), ANSWERED);
+    assert!(inbound.is_accepted());
+    sleep(HANDSHAKE_LIMIT * 10).await;
+    assert!(!serving.is_finished() && !connection.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
