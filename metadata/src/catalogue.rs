@@ -61,8 +61,8 @@ pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use cluster::{NewJoinToken, NodeReport};
 pub use dead::DeadSet;
 pub use options::{
-    BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
-    DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,
+    BarrierError, BarrierScope, BodyRelease, CatalogueMetrics, CatalogueOptions, CheckpointOptions,
+    CreateBucketError, DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};

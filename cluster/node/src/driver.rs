@@ -10,8 +10,9 @@ use crate::routes::store_node;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
+use mlgw_formats::schema::{Node, NodeState};
 use mlgw_membership::{MemberStep, WaitReason, decide};
-use mlgw_metadata::{Catalogue, ChangeMembersError, GroupMembers};
+use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +50,10 @@ impl MembershipDriver {
     /// Takes the next step of a group that this node leads.
     async fn advance(&self, members: &GroupMembers) {
         let group = members.group;
+        // The membership is in the log, and the rows of a new leader may not have been applied yet.
+        if self.catalogue.barrier(BarrierScope::System).await.is_err() {
+            return;
+        }
         let input = decision_input(members, &self.catalogue.nodes(), |node| self.probes.contact(node));
         let step = decide(&input);
         let wait = if let MemberStep::Wait(reason) = &step { Some(*reason) } else { None };
@@ -80,6 +85,9 @@ impl MembershipDriver {
         if group != SYSTEM_GROUP {
             return Ok(());
         }
+        if !self.catalogue.has_all_groups() {
+            return Err(ChangeMembersError::InProgress);
+        }
         for other in self.catalogue.groups() {
             let members = self.catalogue.members(other)?;
             if members.members.iter().any(|member| member.node == node) {
@@ -93,7 +101,9 @@ impl MembershipDriver {
     /// Transfers the leadership to the store of the cluster, which proposes nearly all commands.
     async fn prefer_store(&self, members: &GroupMembers) -> Result<(), ChangeMembersError> {
         let Some(store) = store_node(&self.catalogue.nodes()) else { return Ok(()) };
-        if members.leader == store || !self.can_lead(members, store) {
+        let is_active = |record: Arc<Node>| record.state() == NodeState::Active;
+        let may_lead = self.catalogue.node_record(store).is_some_and(is_active);
+        if members.leader == store || !may_lead || !self.can_lead(members, store) {
             return Ok(());
         }
         tracing::info!(group = members.group, node = %store, "transferring the leadership to the store");
@@ -105,7 +115,8 @@ impl MembershipDriver {
         let status = members.members.iter().find(|member| member.node == node);
         let is_caught_up =
             status.is_some_and(|of| of.last_contact.is_some() && of.lag_bytes <= PROMOTION_LAG_BYTES_MAX);
-        is_voter && is_caught_up && self.probes.answers(node) == Some(true)
+        // A node that starts or stops answers, and does not serve.
+        is_voter && is_caught_up && self.probes.serves(node)
     }
 
     fn record_wait(&self, group: u32, wait: Option<WaitReason>) {

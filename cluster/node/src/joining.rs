@@ -11,6 +11,7 @@
 
 mod answer;
 
+use crate::admission::JoinRefusalCode;
 use crate::join_wire::{JoinAnswer, JoinRequest};
 use answer::{BadJoinAnswer, CheckedAnswer, check_answer, is_of_token, recorded_role};
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_store::data_dir::CLUSTER_DIR;
 use mlgw_store::node_file::{DirectoryRole, NodeDescription};
 use mlgw_store::{ClusterJoinError, JoiningDir, StoreLocation};
-use mlgw_transport::{JoinError, PeerAddress};
+use mlgw_transport::{JoinError, PeerAddress, ServiceRefusal};
 use mlgw_trust::{
     CertificateAge, CertifiedNode, JoinToken, NodeCredentials, NodeFiles, NodeFilesError, NodeKey,
     PeerStarts, StartsFileError,
@@ -171,10 +172,16 @@ pub async fn join_cluster(join: JoinCluster<'_>) -> Result<JoinedNode, JoinClust
         BegunJoin::Joined(joined) => Ok(joined),
         BegunJoin::Pending(pending) => {
             let request = pending.request()?;
-            let answer = mlgw_transport::join(join.seeds, join.token, request, join.deadline).await?;
+            let (seeds, token, deadline) = (join.seeds, join.token, join.deadline);
+            let answer = mlgw_transport::join(seeds, token, request, deadline, is_of_member).await?;
             pending.finish(&answer)
         }
     }
+}
+
+/// True if a refusal depends on the member, so that another one may admit the node.
+fn is_of_member(refusal: &ServiceRefusal) -> bool {
+    [JoinRefusalCode::TryAgain, JoinRefusalCode::Failed].into_iter().any(|code| code as u32 == refusal.code)
 }
 
 /// A join whose directory is locked and checked.

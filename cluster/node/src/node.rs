@@ -7,9 +7,9 @@ use crate::driver::GroupWaits;
 use crate::peers::RunningTransport;
 use crate::probes::Probes;
 use crate::reports::ServingState;
-use crate::routes::route_table;
+use crate::routes::{route_table, store_node};
 use crate::services::{NodeServices, RequestServer};
-use crate::status::{ClusterStatus, StatusSources};
+use crate::status::{ClusterStatus, StatusSources, has_majority};
 use crate::streams::TransportStreams;
 use crate::tokens::{NewToken, TokenError, create_token};
 use crate::{book, renewal::CertificateEnd};
@@ -81,6 +81,11 @@ impl ClusterNode {
         self.shared.services.serve_requests(server);
     }
 
+    /// Marks this node as one that stops: the others transfer no leadership to it.
+    pub fn stop_serving(&self) {
+        self.shared.services.stop_serving();
+    }
+
     /// Reports to the cluster that this node serves.
     pub fn set_serving(&self) {
         self.shared.serving.set();
@@ -96,6 +101,27 @@ impl ClusterNode {
             // A change between the check and the wait is not missed: the future was made before.
             let _ = timeout(FOLLOW_INTERVAL, changed).await;
         }
+    }
+
+    /// Waits until a peer refuses this node because it knows a later start of it: the node runs on an old copy
+    /// of its disk, and must stop.
+    pub async fn until_superseded(&self) {
+        self.shared.probes.superseded().cancelled().await;
+    }
+
+    /// True if most voters of each group on this node answer, so that changes can be made.
+    #[must_use]
+    pub fn has_majorities(&self) -> bool {
+        let shared = &self.shared;
+        let is_reached = |group| has_majority(&shared.catalogue.voters(group), shared.own, &shared.probes);
+        shared.catalogue.groups().into_iter().all(is_reached)
+    }
+
+    /// True if the store of the cluster serves, as far as this node knows. False while it starts.
+    #[must_use]
+    pub fn is_store_serving(&self) -> bool {
+        let store = store_node(&self.shared.catalogue.nodes());
+        store.is_some_and(|store| store == self.shared.own || self.shared.probes.serves(store))
     }
 
     /// Status of the cluster as this node sees it.
@@ -125,9 +151,18 @@ impl ClusterNode {
     pub async fn stop(&self) {
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock());
         tasks.shutdown().await;
-        if let Some(transport) = self.shared.transport.take() {
+        // Calls in flight may need the transport until they end.
+        if let Some(transport) = self.shared.transport.get() {
             transport.stop().await;
         }
+        self.shared.transport.take();
+    }
+}
+
+impl Drop for NodeState {
+    /// Ends the transport, which holds the catalogue that holds its peers.
+    fn drop(&mut self) {
+        self.transport.take();
     }
 }
 

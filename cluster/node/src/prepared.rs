@@ -30,6 +30,7 @@ use mlgw_trust::{
     AuthorityError, NodeCredentials, NodeFiles, NodeFilesError, NodeStart, PeerStarts, StartsFileError,
 };
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -65,6 +66,12 @@ pub enum NodeError {
     /// The node has no certificate, and is not the first one.
     #[error("node {0} has no certificate: run `mlgw cluster join` again with the same data directory")]
     NoCertificate(NodeId),
+    /// The first node lost its certificate after other nodes had joined.
+    #[error(
+        "the certificate of this node is missing in {0}, and other nodes have joined: restore the folder from \
+         a backup"
+    )]
+    LostCertificate(PathBuf),
     /// The files of the node cannot be used.
     #[error(transparent)]
     Files(#[from] NodeFilesError),
@@ -144,6 +151,7 @@ impl PreparedNode {
             Some(address) => address.clone(),
             None => address_of(&options.listen, port)?,
         };
+        warn_of_loopback(&address, &options.seeds);
         let (starts, transport) = (Arc::new(starts), Arc::default());
         Ok(Self { own, start, files, credentials, starts, listener, address, transport, options })
     }
@@ -170,7 +178,7 @@ impl PreparedNode {
             self.options.description.clone(),
             Arc::clone(&self.options.clock),
         );
-        let services = NodeServices::new(catalogue.clone(), admission);
+        let services = NodeServices::new(catalogue.clone(), Arc::clone(&self.transport), admission);
         let config = TransportConfig {
             cluster: self.options.description.cluster,
             node: self.own,
@@ -201,6 +209,10 @@ impl PreparedNode {
     /// Creates the authority of the cluster, or opens it, and signs the certificate of its first node.
     async fn first_credentials(&self, catalogue: &Catalogue) -> Result<NodeCredentials, NodeError> {
         let NodeOptions { sealer, clock, description, .. } = &self.options;
+        // No other node joins before the first one has a certificate: this one had one, and lost it.
+        if catalogue.nodes().iter().any(|node| node.node_id() != self.own) {
+            return Err(NodeError::LostCertificate(self.files.dir().to_owned()));
+        }
         let now = clock.now();
         // A cluster of one node needs no agreement about its version.
         if catalogue.cluster_version() < CLUSTER_VERSION {
@@ -302,17 +314,13 @@ fn address_of(listen: &str, port: u16) -> Result<PeerAddress, NodeError> {
     format!("{host}:{port}").parse().map_err(|bad: BadPeerAddress| error(bad.to_string()))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::address_of;
-
-    #[test]
-    fn a_listener_on_all_interfaces_needs_an_address() {
-        assert_eq!(address_of("127.0.0.1:0", 7000).unwrap().as_str(), "127.0.0.1:7000");
-        assert_eq!(address_of("[::1]:7000", 7000).unwrap().as_str(), "[::1]:7000");
-        for listen in ["0.0.0.0:7000", "[::]:7000"] {
-            let error = address_of(listen, 7000).unwrap_err().to_string();
-            assert!(error.contains("set cluster.address"), "{error}");
-        }
+/// Warns if other hosts cannot dial this node, although some are configured.
+fn warn_of_loopback(address: &PeerAddress, seeds: &[PeerAddress]) {
+    let is_loopback = |of: &PeerAddress| of.host().parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+    if is_loopback(address) && seeds.iter().any(|seed| !is_loopback(seed)) {
+        tracing::warn!(%address, "other hosts cannot dial this address: set cluster.address");
     }
 }
+
+#[cfg(test)]
+mod tests;

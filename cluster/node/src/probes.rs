@@ -3,7 +3,7 @@
 //! The state is in memory. A node counts as unreachable until its first answer.
 
 use crate::peers::RunningTransport;
-use crate::services::PING;
+use crate::services::{PING, SERVES};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -11,11 +11,12 @@ use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, sleep};
 use mlgw_membership::Contact;
 use mlgw_metadata::Catalogue;
-use mlgw_transport::Channel;
+use mlgw_transport::{CallError, Channel, HandshakeRefusal};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,19 +27,41 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 struct Reachability {
     answers: bool,
+    serves: bool,
     since: Instant,
+}
+
+/// Result of one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ProbeAnswer {
+    /// The node answered.
+    answers: bool,
+    /// It serves forwarded requests.
+    serves: bool,
 }
 
 /// Reachability of all nodes that were called.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     known: Mutex<BTreeMap<NodeId, Reachability>>,
+    /// Cancelled when a peer knows a later start of this node.
+    superseded: CancellationToken,
 }
 
 impl Probes {
     /// True if the node answers; `None` if it was not called yet.
     pub(crate) fn answers(&self, node: NodeId) -> Option<bool> {
         self.known.lock().get(&node).map(|known| known.answers)
+    }
+
+    /// True if the node answers, and serves forwarded requests.
+    pub(crate) fn serves(&self, node: NodeId) -> bool {
+        self.known.lock().get(&node).is_some_and(|known| known.serves)
+    }
+
+    /// Cancelled when a peer knows a later start of this node: it runs on an old copy of its disk.
+    pub(crate) const fn superseded(&self) -> &CancellationToken {
+        &self.superseded
     }
 
     /// True if any node answers.
@@ -55,10 +78,12 @@ impl Probes {
         if known.answers { Contact::Reachable { for_ms } } else { Contact::Unreachable { for_ms } }
     }
 
-    fn record(&self, node: NodeId, answers: bool) {
+    fn record(&self, node: NodeId, answer: ProbeAnswer) {
+        let ProbeAnswer { answers, serves } = answer;
         let mut all = self.known.lock();
-        let changed = Reachability { answers, since: Instant::now() };
+        let changed = Reachability { answers, serves, since: Instant::now() };
         let known = all.entry(node).or_insert(changed);
+        known.serves = serves;
         if known.answers != answers {
             *known = changed;
         }
@@ -82,39 +107,63 @@ pub(crate) async fn probe_nodes(
         let others = nodes.iter().filter(|node| !node.is_removed() && node.node_id() != own);
         let others: Vec<NodeId> = others.map(|node| node.node_id()).collect();
         probes.keep(&others);
-        let transport = &*transport;
-        let call = |node| async move { (node, answers(transport, node).await) };
+        let (transport, probes) = (&*transport, &*probes);
+        let call = |node| async move { (node, probe(transport, probes, node).await) };
         let mut calls: FuturesUnordered<_> = others.into_iter().map(call).collect();
-        while let Some((node, answers)) = calls.next().await {
-            probes.record(node, answers);
+        while let Some((node, answer)) = calls.next().await {
+            probes.record(node, answer);
         }
         sleep(INTERVAL).await;
     }
 }
 
-async fn answers(transport: &RunningTransport, node: NodeId) -> bool {
-    let Some(transport) = transport.get() else { return false };
+async fn probe(transport: &RunningTransport, probes: &Probes, node: NodeId) -> ProbeAnswer {
+    let Some(transport) = transport.get() else { return ProbeAnswer::default() };
     let deadline = Instant::now() + ANSWER_MAX;
-    transport.call(node, Channel::Control, PING, Bytes::new(), deadline).await.is_ok()
+    match transport.call(node, Channel::Control, PING, Bytes::new(), deadline).await {
+        Ok(answer) => ProbeAnswer { answers: true, serves: answer == SERVES },
+        Err(error) => {
+            if is_superseded(&error) {
+                tracing::error!(%error, "a peer knows a later start of this node: it must not serve");
+                probes.superseded.cancel();
+            }
+            ProbeAnswer::default()
+        }
+    }
+}
+
+/// True if the peer refused this node because of its start.
+fn is_superseded(error: &CallError) -> bool {
+    match error {
+        CallError::PeerRefused { refusal: HandshakeRefusal::ByPeer { code, .. }, .. } => {
+            *code == HandshakeRefusal::START_CODE
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Probes;
+    use super::{ProbeAnswer, Probes};
     use mlgw_common::NodeId;
     use mlgw_membership::Contact;
     use std::time::Duration;
+
+    const ANSWERS: ProbeAnswer = ProbeAnswer { answers: true, serves: false };
 
     #[tokio::test(start_paused = true)]
     async fn a_contact_begins_at_the_first_answer_of_its_kind() {
         let (probes, node) = (Probes::default(), NodeId(2));
         assert_eq!(probes.contact(node), Contact::Unreachable { for_ms: 0 });
         assert_eq!(probes.answers(node), None);
-        probes.record(node, true);
+        probes.record(node, ANSWERS);
         tokio::time::advance(Duration::from_secs(3)).await;
-        probes.record(node, true);
-        assert_eq!(probes.contact(node), Contact::Reachable { for_ms: 3000 });
-        probes.record(node, false);
+        probes.record(node, ANSWERS);
+        assert!(!probes.serves(node));
+        probes.record(node, ProbeAnswer { serves: true, ..ANSWERS });
+        assert_eq!(probes.contact(node), Contact::Reachable { for_ms: 3000 }, "serving is no new contact");
+        assert!(probes.serves(node));
+        probes.record(node, ProbeAnswer::default());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(probes.contact(node), Contact::Unreachable { for_ms: 1000 });
         assert_eq!(probes.answers(node), Some(false));

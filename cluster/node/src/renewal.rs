@@ -68,8 +68,6 @@ pub(crate) enum RenewalError {
 pub(crate) enum CertificateWork {
     /// None.
     Nothing,
-    /// The clock of this machine is before the begin of the certificate.
-    ClockBehind,
     /// The certificate stays; other authorities are trusted.
     Trust,
     /// The newest authority is to sign, because the authority that signed is replaced.
@@ -94,9 +92,11 @@ pub(crate) fn certificate_work(
     let is_signer_trusted = records.iter().any(has_signed);
     let is_newest_trusted = newest.created_ms.saturating_add(TRUST_MS) <= now.as_millis();
     match held.validity().age(now) {
-        CertificateAge::ExpiresSoon | CertificateAge::Expired => CertificateWork::Renew,
+        // A certificate that begins later was signed while the clock of this machine was ahead.
+        CertificateAge::NotYetValid | CertificateAge::ExpiresSoon | CertificateAge::Expired => {
+            CertificateWork::Renew
+        }
         _ if !is_signer_trusted => CertificateWork::Replace,
-        CertificateAge::NotYetValid => CertificateWork::ClockBehind,
         CertificateAge::RenewalDue if has_signed(newest) => CertificateWork::Renew,
         CertificateAge::Fresh | CertificateAge::RenewalDue if !has_signed(newest) && is_newest_trusted => {
             CertificateWork::Replace
@@ -158,7 +158,11 @@ impl CertificateRenewal {
             let wait = match self.check(&held).await {
                 Ok(next) => {
                     held = next.unwrap_or(held);
-                    CHECK_INTERVAL
+                    // A clock that was just wrong may change again.
+                    match held.validity().age(self.clock.now()) {
+                        CertificateAge::Fresh | CertificateAge::RenewalDue => CHECK_INTERVAL,
+                        _ => RETRY_INTERVAL,
+                    }
                 }
                 Err(error) => {
                     tracing::error!(%error, "no new certificate was stored; the next attempt is in a minute");
@@ -201,10 +205,6 @@ impl CertificateRenewal {
         }
         match work {
             CertificateWork::Nothing => return Ok(None),
-            CertificateWork::ClockBehind => {
-                tracing::warn!(%now, "the certificate of this node begins later: set the clock");
-                return Ok(None);
-            }
             CertificateWork::Trust | CertificateWork::Replace | CertificateWork::Renew => {}
         }
         let (catalogue, sealer, files) = (self.catalogue.clone(), self.sealer.clone(), self.files.clone());

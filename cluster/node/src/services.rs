@@ -4,22 +4,28 @@
 //! passed the handshake; only a request to join comes from a stranger.
 
 use crate::admission::Admission;
+use crate::peers::RunningTransport;
 use crate::streams::{member_body, peer_body};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http_body::Frame;
 use http_body_util::{BodyDataStream, StreamBody};
 use mlgw_common::NodeId;
+use mlgw_common::time::Instant;
+use mlgw_formats::schema::Node;
 use mlgw_forwarding::{MemberBody, OpenedStream};
 use mlgw_metadata::{CallRefused, Catalogue};
 use mlgw_transport::{
-    IncomingCall, IncomingStream, PeerAddress, PeerBody, PeerBodyError, PeerServices, ServiceRefusal,
-    StreamAnswer,
+    Channel, IncomingCall, IncomingStream, PeerAddress, PeerBody, PeerBodyError, PeerServices,
+    ServiceRefusal, StreamAnswer,
 };
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Calls of the catalogue's members.
 pub(crate) const CATALOGUE: u16 = 1;
@@ -27,8 +33,16 @@ pub(crate) const CATALOGUE: u16 = 1;
 pub(crate) const SNAPSHOT: u16 = 2;
 /// Forwarded requests of clients.
 pub(crate) const REQUEST: u16 = 3;
-/// An empty call with an empty answer, by which nodes find out who is reachable.
+/// An empty call, by which nodes find out who is reachable. The answer is [`SERVES`], or empty.
 pub(crate) const PING: u16 = 4;
+/// Answer to a ping of a node that serves forwarded requests.
+pub(crate) const SERVES: &[u8] = &[1];
+/// Question whether a node, by its id in 8 bytes, is a member. The answer is [`YES`], or empty.
+const MEMBER: u16 = 5;
+const YES: &[u8] = &[1];
+
+/// Longest time in which peers answer it.
+const MEMBER_ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Code of the refusal of a service that this version does not have.
 const UNKNOWN_SERVICE: u32 = 1;
@@ -36,6 +50,9 @@ const UNKNOWN_SERVICE: u32 = 1;
 const CATALOGUE_REFUSED: u32 = 2;
 /// Code of the refusal of a forwarded request by a node that serves none.
 const NOT_SERVING: u32 = 3;
+
+/// Code of the refusal of a call that cannot be decoded.
+const MALFORMED: u32 = 4;
 
 /// Serves requests of clients that other nodes forward.
 pub trait RequestServer: Send + Sync + 'static {
@@ -47,19 +64,76 @@ pub trait RequestServer: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct NodeServices {
     catalogue: Catalogue,
+    transport: Arc<RunningTransport>,
     admission: Arc<Admission>,
     requests: Arc<OnceLock<Arc<dyn RequestServer>>>,
+    /// True from the begin of serving until the stop.
+    serves: Arc<AtomicBool>,
 }
 
 impl NodeServices {
-    pub(crate) fn new(catalogue: Catalogue, admission: Admission) -> Self {
-        Self { catalogue, admission: Arc::new(admission), requests: Arc::default() }
+    pub(crate) fn new(catalogue: Catalogue, transport: Arc<RunningTransport>, admission: Admission) -> Self {
+        Self {
+            catalogue,
+            transport,
+            admission: Arc::new(admission),
+            requests: Arc::default(),
+            serves: Arc::default(),
+        }
     }
 
     /// Serves forwarded requests from now on. A second server is ignored.
     pub(crate) fn serve_requests(&self, server: Arc<dyn RequestServer>) {
         let is_first = self.requests.set(server).is_ok();
         debug_assert!(is_first, "a node has one server of requests");
+        self.serves.store(true, Ordering::Release);
+    }
+
+    /// Answers pings as a node that does not serve: it stops.
+    pub(crate) fn stop_serving(&self) {
+        self.serves.store(false, Ordering::Release);
+    }
+
+    /// True if the rows of this node have the node, and it is not removed. `None` if they do not have it. A new
+    /// node has no rows yet, and accepts the members that admitted it.
+    fn recorded(&self, node: NodeId) -> Option<bool> {
+        if self.catalogue.nodes().is_empty() {
+            return Some(true);
+        }
+        match self.catalogue.node_record(node) {
+            Some(record) => Some(!record.is_removed()),
+            None => self.catalogue.is_removed_node(node).then_some(false),
+        }
+    }
+
+    /// Asks the nodes that this one knows whether their rows have the node; one of them is enough.
+    async fn ask_peers(&self, node: NodeId) -> bool {
+        let Some(transport) = self.transport.get() else { return false };
+        let nodes = self.catalogue.nodes();
+        let known =
+            nodes.iter().filter(|known| known.is_staying() && known.node_id() != self.catalogue.node());
+        let asked = Bytes::copy_from_slice(&node.get().to_be_bytes());
+        let deadline = Instant::now() + MEMBER_ANSWER_MAX;
+        let ask = |known: &Arc<Node>| {
+            let (transport, id, asked) = (Arc::clone(&transport), known.node_id(), asked.clone());
+            async move { transport.call(id, Channel::Control, MEMBER, asked, deadline).await }
+        };
+        let mut answers: FuturesUnordered<_> = known.map(ask).collect();
+        while let Some(answer) = answers.next().await {
+            if answer.is_ok_and(|answer| answer == YES) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Answers whether the rows of this node have a node.
+    fn answer_member(&self, asked: &[u8]) -> Result<Bytes, ServiceRefusal> {
+        let Ok(id) = asked.try_into().map(u64::from_be_bytes) else {
+            return Err(refusal(MALFORMED, "the id of a node has 8 bytes"));
+        };
+        let is_member = self.catalogue.node_record(NodeId(id)).is_some_and(|record| !record.is_removed());
+        Ok(Bytes::from_static(if is_member { YES } else { &[] }))
     }
 
     /// Accepts a snapshot; its body is received, and it is installed, while the answer is read.
@@ -85,11 +159,12 @@ impl NodeServices {
 
 impl PeerServices for NodeServices {
     fn call(&self, call: IncomingCall) -> BoxFuture<'static, Result<Bytes, ServiceRefusal>> {
-        let catalogue = self.catalogue.clone();
+        let (services, serves) = (self.clone(), self.serves.load(Ordering::Acquire));
         async move {
             match call.service {
-                CATALOGUE => catalogue.serve_call(call.peer, call.body).await.map_err(refused),
-                PING => Ok(Bytes::new()),
+                CATALOGUE => services.catalogue.serve_call(call.peer, call.body).await.map_err(refused),
+                PING => Ok(Bytes::from_static(if serves { SERVES } else { &[] })),
+                MEMBER => services.answer_member(&call.body),
                 service => Err(unknown(service)),
             }
         }
@@ -111,6 +186,18 @@ impl PeerServices for NodeServices {
     fn join(&self, from: SocketAddr, body: Bytes) -> BoxFuture<'static, Result<Bytes, ServiceRefusal>> {
         let admission = Arc::clone(&self.admission);
         async move { admission.admit(from, body).await }.boxed()
+    }
+
+    fn is_admitted(&self, node: NodeId) -> BoxFuture<'static, bool> {
+        let services = self.clone();
+        async move {
+            match services.recorded(node) {
+                Some(is_admitted) => is_admitted,
+                // The rows of this node may be older than the admission.
+                None => services.ask_peers(node).await,
+            }
+        }
+        .boxed()
     }
 
     fn address_stated(&self, node: NodeId, address: PeerAddress) {

@@ -6,6 +6,7 @@ use crate::routes::store_node;
 use mlgw_common::{ClusterId, NodeId, Timestamp};
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
 use mlgw_metadata::{Catalogue, MemberRole};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Status of the cluster.
@@ -61,6 +62,8 @@ pub struct GroupStatus {
     pub id: u32,
     /// Its leader, if this node knows it.
     pub leader: Option<NodeId>,
+    /// True if most of its voters answer this node.
+    pub has_majority: bool,
     /// Its members; empty if another node leads it.
     pub members: Vec<GroupMemberStatus>,
 }
@@ -131,6 +134,17 @@ impl StatusSources<'_> {
             });
             members.collect()
         });
-        GroupStatus { id, leader: self.catalogue.leader(id), members: members.unwrap_or_default() }
+        GroupStatus {
+            id,
+            leader: self.catalogue.leader(id),
+            has_majority: has_majority(&self.catalogue.voters(id), self.own, self.probes),
+            members: members.unwrap_or_default(),
+        }
     }
+}
+
+/// True if most of these voters answer. A group without known voters is new here, and has a majority.
+pub(crate) fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Probes) -> bool {
+    let answers = |voter: &&NodeId| **voter == own || probes.answers(**voter) == Some(true);
+    voters.is_empty() || voters.iter().filter(answers).count() > voters.len() / 2
 }

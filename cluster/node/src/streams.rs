@@ -10,7 +10,7 @@ use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ACCEPT_WAIT_MS;
 use mlgw_common::time::Instant;
 use mlgw_forwarding::{MemberBody, MemberStreams, OpenedStream, StreamFault, StreamOpenError};
-use mlgw_transport::{CallError, PeerBody, PeerBodyError, StreamClass};
+use mlgw_transport::{CallError, NotSent, PeerBody, PeerBodyError, StreamClass};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,8 +54,10 @@ impl MemberStreams for TransportStreams {
     }
 }
 
+/// The error of a stream by what forwarding may do next.
 fn open_error(error: &CallError) -> StreamOpenError {
     match error {
+        CallError::NotSent { reason: NotSent::Busy(_), .. } => StreamOpenError::Busy(error.to_string()),
         CallError::NotSent { .. } | CallError::PeerRefused { .. } | CallError::Refused { .. } => {
             StreamOpenError::NotSent(error.to_string())
         }
@@ -71,4 +73,29 @@ pub(crate) fn peer_body(body: MemberBody) -> PeerBody {
 /// A body of the transport as a direction of a forwarded request.
 pub(crate) fn member_body(body: PeerBody) -> MemberBody {
     MemberBody::new(body.map_err(|error| -> StreamFault { Box::new(error) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::open_error;
+    use crate::peers::tests::call_errors;
+    use mlgw_forwarding::StreamOpenError;
+    use mlgw_transport::{CallError, NotSent};
+
+    #[test]
+    fn only_an_unknown_outcome_is_lost_and_only_a_full_connection_is_busy() {
+        for error in call_errors() {
+            let opened = open_error(&error);
+            let is_expected = match &error {
+                CallError::NotSent { reason: NotSent::Busy(_), .. } => {
+                    matches!(opened, StreamOpenError::Busy(_))
+                }
+                CallError::NotSent { .. } | CallError::PeerRefused { .. } | CallError::Refused { .. } => {
+                    matches!(opened, StreamOpenError::NotSent(_))
+                }
+                CallError::Unknown { .. } => matches!(opened, StreamOpenError::Lost(_)),
+            };
+            assert!(is_expected, "{error:?}: {opened:?}");
+        }
+    }
 }

@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// Time for TLS, and for the handshake of a peer.
@@ -38,7 +39,7 @@ const UNREAD_LIMIT: Duration = Duration::from_secs(1);
 /// Wait after an error of the listener, such as too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the transport stops.
+/// Accepts connections until the stop of the transport begins.
 pub(crate) async fn accept_connections(state: Arc<TransportState>, listener: TcpListener) {
     loop {
         let accepted = tokio::select! {
@@ -60,15 +61,8 @@ fn accept_connection(state: &Arc<TransportState>, tcp: TcpStream, from: SocketAd
         tracing::warn!(%from, "closed a connection: too many have not passed the handshake");
         return;
     };
-    let state = state.clone();
-    let tasks = state.tasks.clone();
-    tasks.spawn(async move {
-        let stopping = state.stopping.clone();
-        tokio::select! {
-            () = secure_and_serve(&state, tcp, from, permit) => {}
-            () = stopping.cancelled() => {}
-        }
-    });
+    let (state, inbound) = (state.clone(), state.inbound.clone());
+    inbound.spawn(async move { secure_and_serve(&state, tcp, from, permit).await });
 }
 
 async fn secure_and_serve(
@@ -77,21 +71,11 @@ async fn secure_and_serve(
     from: SocketAddr,
     permit: OwnedSemaphorePermit,
 ) {
-    let _ = tcp.set_nodelay(true);
-    let acceptor = TlsAcceptor::from(state.tls.load().server.clone());
-    let tls = match timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp).into_fallible()).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err((error, tcp))) => {
-            let error = tls_error(&error).map_or_else(|| error.to_string(), tls_reason);
-            tracing::info!(%from, error, "refused a connection: TLS failed");
-            read_to_end(tcp).await;
-            return;
-        }
-        Err(_) => {
-            tracing::info!(%from, error = no_answer(HANDSHAKE_LIMIT), "refused a connection: TLS failed");
-            return;
-        }
+    let secured = tokio::select! {
+        secured = accept_tls(state, tcp, from) => secured,
+        () = state.stopping.cancelled() => return,
     };
+    let Some(tls) = secured else { return };
     let chain = tls.get_ref().1.peer_certificates();
     let certified = match chain.and_then(|chain| chain.first()).map(CertifiedNode::of_certificate) {
         Some(Ok(certified)) => Some(certified),
@@ -103,6 +87,28 @@ async fn secure_and_serve(
     let io = MeteredIo::new(tls, facts.clone(), cancel.clone());
     let connection = InboundConnection::new(state.clone(), from, certified, facts, cancel, permit);
     serve(io, Arc::new(connection)).await;
+}
+
+/// Completes TLS. Returns `None` if it failed.
+async fn accept_tls(
+    state: &TransportState,
+    tcp: TcpStream,
+    from: SocketAddr,
+) -> Option<TlsStream<TcpStream>> {
+    let _ = tcp.set_nodelay(true);
+    let acceptor = TlsAcceptor::from(state.tls.load().server.clone());
+    match timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp).into_fallible()).await {
+        Ok(Ok(tls)) => return Some(tls),
+        Ok(Err((error, tcp))) => {
+            let error = tls_error(&error).map_or_else(|| error.to_string(), tls_reason);
+            tracing::info!(%from, error, "refused a connection: TLS failed");
+            read_to_end(tcp).await;
+        }
+        Err(_) => {
+            tracing::info!(%from, error = no_answer(HANDSHAKE_LIMIT), "refused a connection: TLS failed");
+        }
+    }
+    None
 }
 
 /// Reads and drops what a refused client still sends. A socket that is closed with unread bytes is reset, and
@@ -121,7 +127,8 @@ async fn read_to_end(mut tcp: TcpStream) {
     let _ = timeout(UNREAD_LIMIT, reading).await;
 }
 
-/// Serves a connection until it ends, or until its time without a handshake is over.
+/// Serves a connection until it ends, or until its time without a handshake is over. After the begin of a
+/// stop it ends when its calls and streams have ended.
 pub(crate) async fn serve<T>(io: MeteredIo<T>, inbound: Arc<InboundConnection>)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -150,6 +157,11 @@ where
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
+            () = inbound.state().stopping.cancelled(), if !is_ending => match inbound.is_in_use() {
+                true => inbound.last_answer().cancel(),
+                false => return,
+            },
+            () = inbound.state().ended.cancelled() => return,
             // Judged at its end: the handshake may have passed while this waited.
             () = limit.as_mut(), if is_limited => match inbound.is_accepted() {
                 true => is_limited = false,

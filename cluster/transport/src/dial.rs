@@ -121,7 +121,7 @@ struct OpenAddress {
     address: PeerAddress,
 }
 
-/// Runs the connection in a task; its registration ends with it.
+/// Runs the connection in a task; its registration ends when the connection is closed.
 fn drive(
     state: &Arc<TransportState>,
     client: HttpClient,
@@ -129,16 +129,19 @@ fn drive(
     to: OpenAddress,
 ) -> OpenConnection {
     let HttpClient { sender, connection, facts, cancel } = client;
-    let stopping = state.stopping.clone();
+    let (ended, closed) = (state.ended.clone(), facts.closed().clone());
     state.tasks.spawn(async move {
         let _registered = registered;
-        tokio::select! {
-            ended = connection => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection to a node broke");
-                }
+        let driven = async {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to a node broke");
             }
-            () = stopping.cancelled() => {}
+            // When the peer stops, hyper ends the half that takes requests first. Answers follow it.
+            closed.cancelled().await;
+        };
+        tokio::select! {
+            () = driven => {}
+            () = ended.cancelled() => {}
         }
     });
     OpenConnection { node: to.node, address: to.address, sender, facts, cancel }

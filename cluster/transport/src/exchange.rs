@@ -82,7 +82,12 @@ pub(crate) async fn open(
 ) -> Result<StreamAnswer, CallError> {
     let path = CallPath::new(state, stream.node, Channel::Bulk, stream.deadline)?;
     path.check_length(stream.head.len(), PEER_STREAM_HEAD_BYTES_MAX)?;
-    let permit = path.permit(path.peer.link(Channel::Bulk).streams(stream.class)).await?;
+    let permits = path.peer.link(Channel::Bulk).streams(stream.class);
+    let permit = match stream.class {
+        // Its client is answered at once that the node is busy. A wait would use up the time for a verdict.
+        StreamClass::Request => path.permit_now(permits)?,
+        StreamClass::Transfer => path.permit(permits).await?,
+    };
     let raised = Raised::new(path.peer.meter(Channel::Bulk).clone(), |meter| &meter.streams_in_flight);
     let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
     let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
@@ -120,7 +125,7 @@ impl<'a> CallPath<'a> {
         deadline: Instant,
     ) -> Result<Self, CallError> {
         let not_sent = |reason| Err(CallError::NotSent { node, reason });
-        if state.stopping.is_cancelled() {
+        if state.ended.is_cancelled() {
             return not_sent(NotSent::Stopping);
         }
         if node == state.node {
@@ -161,6 +166,10 @@ impl<'a> CallPath<'a> {
             Ok(Err(_)) => Err(self.not_sent(NotSent::Stopping)),
             Err(_) => Err(self.not_sent(NotSent::Busy(self.channel))),
         }
+    }
+
+    fn permit_now(&self, permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, CallError> {
+        permits.clone().try_acquire_owned().map_err(|_| self.not_sent(NotSent::Busy(self.channel)))
     }
 
     /// Sends a request and waits for the head of its answer.

@@ -99,6 +99,9 @@ pub enum HandshakeRefusal {
     /// The other side is removed from the cluster.
     #[error("node {0} is removed from the cluster: let it join under a new id, with an empty data directory")]
     Removed(NodeId),
+    /// The cluster has no record of the other side.
+    #[error("node {0} is not a member of the cluster: remove its data and let it join")]
+    NotMember(NodeId),
     /// The start of the other side is older than one that is known, or of a copy.
     #[error(transparent)]
     Start(#[from] StartRefusal),
@@ -122,6 +125,9 @@ pub enum HandshakeRefusal {
 }
 
 impl HandshakeRefusal {
+    /// Code of [`Self::Start`].
+    pub const START_CODE: u32 = 7;
+
     /// Number of the reason on the wire and in metrics.
     #[must_use]
     pub const fn code(&self) -> u32 {
@@ -132,10 +138,11 @@ impl HandshakeRefusal {
             Self::WrongNode { .. } => 4,
             Self::OwnNode(_) => 5,
             Self::Removed(_) => 6,
-            Self::Start(_) => 7,
+            Self::Start(_) => Self::START_CODE,
             Self::NotStored(_) => 8,
             Self::Malformed(_) => 9,
             Self::Tls(_) => 10,
+            Self::NotMember(_) => 11,
             Self::ByPeer { code, .. } => *code,
         }
     }

@@ -83,6 +83,10 @@ impl InboundConnection {
         Self { state, from, certified, facts, cancel, session, permit, joined, last_answer }
     }
 
+    pub(crate) const fn state(&self) -> &Arc<TransportState> {
+        &self.state
+    }
+
     pub(crate) const fn has_certificate(&self) -> bool {
         self.certified.is_some()
     }
@@ -90,6 +94,11 @@ impl InboundConnection {
     /// True if the handshake passed.
     pub(crate) fn is_accepted(&self) -> bool {
         self.session.get().is_some()
+    }
+
+    /// True if the handshake passed, or a request to join has arrived. A stop waits for nothing else.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.is_accepted() || self.joined.load(Relaxed)
     }
 
     pub(crate) const fn last_answer(&self) -> &CancellationToken {
@@ -204,13 +213,13 @@ impl InboundConnection {
 
     /// Carries out a call in a task of its own, which goes on if the caller gives up.
     async fn carry_out(&self, call: IncomingCall, permits: CallPermits) -> Response<SentBody> {
-        let (services, stopping) = (self.state.services.clone(), self.state.stopping.clone());
+        let (services, ended) = (self.state.services.clone(), self.state.ended.clone());
         let work = self.state.tasks.spawn(async move {
             let _permits = permits;
             let call = services.call(call);
             tokio::select! {
                 answer = call => Some(answer),
-                () = stopping.cancelled() => None,
+                () = ended.cancelled() => None,
             }
         });
         match work.await {

@@ -3,7 +3,7 @@
 use crate::address::PeerAddress;
 use crate::body::SentBody;
 use crate::dial::{DIAL_LIMIT, http_client, no_answer, secure};
-use crate::error::{DialError, JoinError, UnknownOutcome};
+use crate::error::{DialError, JoinError, ServiceRefusal, UnknownOutcome};
 use crate::wire::{ANSWERED, BUSY, PeerTarget, REFUSED, content_length, decode_refusal};
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -17,7 +17,8 @@ use std::pin::pin;
 use std::sync::Arc;
 
 /// Sends a request to join to the first of `addresses` that answers, and returns its answer. The member is
-/// accepted if the authority of the token signed its certificate; it is not sent anything otherwise.
+/// accepted if the authority of the token signed its certificate; it is not sent anything otherwise. After a
+/// refusal for which `goes_on` returns true the next address is tried.
 ///
 /// # Errors
 /// See [`JoinError`].
@@ -26,6 +27,7 @@ pub async fn join(
     token: &JoinToken,
     body: Bytes,
     deadline: Instant,
+    goes_on: impl Fn(&ServiceRefusal) -> bool,
 ) -> Result<Bytes, JoinError> {
     if body.len() > JOIN_BYTES_MAX {
         return Err(JoinError::TooLarge { bytes: body.len(), limit: JOIN_BYTES_MAX });
@@ -35,7 +37,13 @@ pub async fn join(
         let config =
             join_client_config(token.authority()).map(Arc::new).map_err(|error| tls(address, &error))?;
         match attempt(address, config, body.clone(), deadline).await {
-            Err(error @ (JoinError::Dial(_) | JoinError::Busy { .. })) => failed = error,
+            Err(JoinError::Refused(refusal)) if goes_on(&refusal) => failed = JoinError::Refused(refusal),
+            Err(error @ (JoinError::Dial(_) | JoinError::Busy { .. })) => {
+                // A refusal has precedence over an address that does not answer.
+                if !matches!(failed, JoinError::Refused(_)) {
+                    failed = error;
+                }
+            }
             outcome => return outcome,
         }
     }

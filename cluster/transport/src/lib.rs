@@ -79,7 +79,7 @@ impl ClusterTransport {
         check_credentials(&config.credentials, config.node, config.cluster)?;
         let state = Arc::new(TransportState::new(config, services)?);
         state.tasks.spawn(accept::accept_connections(state.clone(), listener));
-        let stop = Arc::new(state.stopping.clone().drop_guard());
+        let stop = Arc::new(state.ended.clone().drop_guard());
         Ok(Self { state, _stop: stop })
     }
 
@@ -162,14 +162,11 @@ impl ClusterTransport {
         self.state.peers().iter().flat_map(|peer| peer.counters().collect::<Vec<_>>()).collect()
     }
 
-    /// Closes all connections and waits for the tasks. Calls of peers that are being carried out are dropped.
+    /// Refuses new connections at once and finishes the calls and streams that peers have begun, for at most
+    /// five seconds. Until then calls of this node are sent. Afterwards all connections are closed, and all
+    /// tasks have ended.
     pub async fn stop(&self) {
-        self.state.stopping.cancel();
-        for peer in self.state.peers() {
-            peer.close();
-        }
-        self.state.tasks.close();
-        self.state.tasks.wait().await;
+        self.state.stop().await;
     }
 }
 

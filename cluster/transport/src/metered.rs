@@ -3,16 +3,24 @@
 //! hyper reports a broken connection without its cause; the cause, such as a TLS alert of a peer that refuses
 //! the certificate, is found here. A connection that this node must not use any more is cancelled here, below
 //! HTTP, so that nothing of it survives: neither requests in flight nor tasks.
+//!
+//! A shutdown reads on until the other side has closed the stream. A socket that is closed with unread bytes
+//! is reset, and the other side would not get the last bytes of an answer.
 
 use crate::counters::ChannelMeter;
+use mlgw_common::time::{Sleep, sleep};
 use mlgw_trust::tls_reason;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+
+/// Longest time for which a shutdown waits until the other side closes the stream.
+const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// First error of a byte stream.
 #[derive(Clone, Debug)]
@@ -27,6 +35,7 @@ pub(crate) struct StreamFailure {
 pub(crate) struct StreamFacts {
     meter: Arc<OnceLock<Arc<ChannelMeter>>>,
     failure: Arc<OnceLock<StreamFailure>>,
+    closed: CancellationToken,
 }
 
 impl StreamFacts {
@@ -38,6 +47,11 @@ impl StreamFacts {
 
     pub(crate) fn failure(&self) -> Option<&StreamFailure> {
         self.failure.get()
+    }
+
+    /// Cancelled when the byte stream was dropped.
+    pub(crate) const fn closed(&self) -> &CancellationToken {
+        &self.closed
     }
 
     /// The cause of the failure, or `otherwise`.
@@ -64,11 +78,16 @@ pub(crate) struct MeteredIo<T> {
     facts: StreamFacts,
     /// `None` after it was cancelled.
     cancelled: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Limit of the shutdown, after this side has closed the stream.
+    linger: Option<Pin<Box<Sleep>>>,
+    _closed: DropGuard,
 }
 
 impl<T> MeteredIo<T> {
     pub(crate) fn new(io: T, facts: StreamFacts, cancel: CancellationToken) -> Self {
-        Self { io, facts, cancelled: Some(Box::pin(cancel.cancelled_owned())) }
+        let closed = facts.closed.clone().drop_guard();
+        let cancelled = Some(Box::pin(cancel.cancelled_owned()));
+        Self { io, facts, cancelled, linger: None, _closed: closed }
     }
 
     /// An error if this stream was cancelled. The caller's task wakes when it is.
@@ -92,6 +111,24 @@ impl<T> MeteredIo<T> {
     }
 }
 
+impl<T: AsyncRead + Unpin> MeteredIo<T> {
+    /// Reads and drops what the other side sends until it closes the stream, or until the limit.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut unread = [0; 4096];
+        loop {
+            let is_over = self.linger.as_mut().is_some_and(|limit| limit.as_mut().poll(cx).is_ready());
+            if is_over || self.check(cx).is_err() {
+                return Poll::Ready(());
+            }
+            let mut buffer = ReadBuf::new(&mut unread);
+            match ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) | Err(_) => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
 impl<T: AsyncRead + Unpin> AsyncRead for MeteredIo<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -108,7 +145,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for MeteredIo<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for MeteredIo<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MeteredIo<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
@@ -124,14 +161,19 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for MeteredIo<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            self.linger = Some(Box::pin(sleep(LINGER_MAX)));
+        }
+        self.poll_linger(cx).map(Ok)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MeteredIo, StreamFacts};
+    use super::{LINGER_MAX, MeteredIo, StreamFacts};
     use crate::counters::ChannelMeter;
+    use mlgw_common::time::Instant;
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
@@ -148,6 +190,29 @@ mod tests {
         remote.write_all(b"abc").await.unwrap();
         near.read_exact(&mut [0; 3]).await.unwrap();
         assert_eq!((meter.bytes_out.load(Relaxed), meter.bytes_in.load(Relaxed)), (5, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_reads_until_the_other_side_has_closed_the_stream() {
+        for is_closed in [true, false] {
+            let (near, mut remote) = duplex(64);
+            let facts = StreamFacts::default();
+            let mut near = MeteredIo::new(near, facts.clone(), CancellationToken::new());
+            near.write_all(b"answer").await.unwrap();
+            let begin = Instant::now();
+            let shutdown = tokio::spawn(async move { near.shutdown().await });
+            // More than the buffer between both: it is read.
+            remote.write_all(&[7; 1000]).await.unwrap();
+            tokio::task::yield_now().await;
+            assert!(!shutdown.is_finished() && !facts.closed().is_cancelled());
+            let mut answer = Vec::new();
+            remote.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"answer");
+            let _open = (!is_closed).then_some(remote);
+            shutdown.await.unwrap().unwrap();
+            assert_eq!(begin.elapsed() == LINGER_MAX, !is_closed);
+            assert!(facts.closed().is_cancelled());
+        }
     }
 
     #[tokio::test]

@@ -47,7 +47,7 @@ fn begin_dial(
     tasks.spawn(async move {
         let outcome = tokio::select! {
             outcome = dial::dial_peer(&state, &peer, channel) => outcome,
-            () = state.stopping.cancelled() => Err(stopping()),
+            () = state.ended.cancelled() => Err(stopping()),
         };
         let meter = peer.meter(channel);
         match &outcome {

@@ -70,6 +70,11 @@ pub trait PeerServices: Send + Sync + 'static {
     /// [`mlgw_common::limits::JOIN_BYTES_MAX`] bytes of anybody.
     fn join(&self, from: SocketAddr, body: Bytes) -> BoxFuture<'static, Result<Bytes, ServiceRefusal>>;
 
+    /// Returns true if the cluster has a record of the node, which is not removed. A node without any record
+    /// yet returns true. Called at each handshake, on both sides, before the start of the node is stored; the
+    /// time for it is that of the handshake.
+    fn is_admitted(&self, node: NodeId) -> BoxFuture<'static, bool>;
+
     /// Takes notice of the address that a node stated at its handshake, when it is another than before.
     fn address_stated(&self, node: NodeId, address: PeerAddress);
 }

@@ -1,4 +1,8 @@
-//! State that the tasks of a transport share.
+//! State that the tasks of a transport share, and their end.
+//!
+//! A stop has two phases. First nothing new of a peer is accepted, and calls and streams that peers have
+//! begun are finished. This node's own calls go on, because an answer may need them. Afterwards everything
+//! ends. Nothing is stored here.
 
 use crate::address::{AddressBook, PeerAddress};
 use crate::backoff::JoinRate;
@@ -10,15 +14,20 @@ use crate::rules::PeerRules;
 use crate::service::PeerServices;
 use arc_swap::ArcSwap;
 use mlgw_common::limits::PEER_STRANGERS_MAX;
+use mlgw_common::time::{Instant, timeout};
 use mlgw_common::{ClusterId, NodeId};
 use mlgw_trust::{CertifiedNode, NodeCredentials, NodeStart, StartsFileError};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Longest time for which a stop waits for calls and streams of peers that are in flight.
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// TLS settings of both sides.
 pub(crate) struct TlsSides {
@@ -45,7 +54,13 @@ pub(crate) struct TransportState {
     pub(crate) services: Arc<dyn PeerServices>,
     pub(crate) tls: ArcSwap<TlsSides>,
     peers: Mutex<BTreeMap<NodeId, Arc<PeerState>>>,
+    /// Cancelled when a stop begins.
     pub(crate) stopping: CancellationToken,
+    /// Cancelled when everything ends, which is also the begin of a stop without any wait.
+    pub(crate) ended: CancellationToken,
+    /// Accepted connections.
+    pub(crate) inbound: TaskTracker,
+    /// All other tasks.
     pub(crate) tasks: TaskTracker,
     /// Permits of accepted connections that have not passed the handshake.
     pub(crate) strangers: Arc<Semaphore>,
@@ -57,6 +72,7 @@ impl TransportState {
         config: TransportConfig,
         services: Arc<dyn PeerServices>,
     ) -> Result<Self, rustls::Error> {
+        let ended = CancellationToken::new();
         Ok(Self {
             cluster: config.cluster,
             node: config.node,
@@ -68,10 +84,12 @@ impl TransportState {
             services,
             tls: ArcSwap::from_pointee(TlsSides::new(&config.credentials)?),
             peers: Mutex::default(),
-            stopping: CancellationToken::new(),
+            stopping: ended.child_token(),
+            ended,
+            inbound: TaskTracker::new(),
             tasks: TaskTracker::new(),
             strangers: Arc::new(Semaphore::new(PEER_STRANGERS_MAX)),
-            joins: Mutex::new(JoinRate::new(mlgw_common::time::Instant::now())),
+            joins: Mutex::new(JoinRate::new(Instant::now())),
         })
     }
 
@@ -109,6 +127,23 @@ impl TransportState {
         self.peers.lock().values().cloned().collect()
     }
 
+    /// Finishes what peers have begun, for at most [`STOP_LIMIT`], and ends everything else afterwards. Idle
+    /// connections of peers end at once, so nodes that stop together do not wait for each other.
+    pub(crate) async fn stop(&self) {
+        self.stopping.cancel();
+        self.inbound.close();
+        if timeout(STOP_LIMIT, self.inbound.wait()).await.is_err() {
+            tracing::warn!("calls or streams of other nodes did not end in time, and are cut off");
+        }
+        self.ended.cancel();
+        for peer in self.peers() {
+            peer.close();
+        }
+        self.inbound.wait().await;
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
     /// Accepts the hello of a peer with this certificate, or refuses it. Its start is then on stable media
     /// and its address in the book.
     ///
@@ -123,6 +158,10 @@ impl TransportState {
         let judge =
             HelloJudge { versions: self.versions, cluster: self.cluster, node: self.node, removed: &removed };
         judge.judge(certified, hello)?;
+        // A member can sign certificates: one that was removed can make a new id for itself.
+        if !self.services.is_admitted(hello.node).await {
+            return Err(HandshakeRefusal::NotMember(hello.node));
+        }
         self.admit(hello.node, hello.start).await?;
         if self.book.record_stated(hello.node, &hello.address) {
             self.services.address_stated(hello.node, hello.address.clone());

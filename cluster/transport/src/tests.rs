@@ -5,6 +5,7 @@ mod joins;
 mod nodes;
 mod reconnects;
 mod refusals;
+mod stops;
 mod strangers;
 mod streams;
 mod time_limits;

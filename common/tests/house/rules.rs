@@ -67,6 +67,7 @@ const PROOFS: &[(&str, &str)] = &[
     ("tiering", "tiering/"),
     ("formats", "common/formats/"),
     ("metadata", "metadata/src/"),
+    ("cluster", "cluster/"),
     ("policies", "policies/"),
     ("gateway", "gateway/"),
 ];

@@ -158,14 +158,17 @@ fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
 }
 
 fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {
-    group.leader.is_none().then(|| {
-        finding(
-            Health::Critical,
-            format!("Group {} of the catalogue has no leader that this node knows.", group.id),
-            "Requests that need it fail until most of its voters are connected: start the nodes that do not \
-             answer.",
-        )
-    })
+    let what = match (group.leader, group.has_majority) {
+        (Some(_), true) => return None,
+        (None, _) => format!("Group {} of the catalogue has no leader that this node knows.", group.id),
+        (Some(_), false) => format!("Most voters of group {} of the catalogue do not answer.", group.id),
+    };
+    Some(finding(
+        Health::Critical,
+        what,
+        "Requests that need it fail until most of its voters are connected: start the nodes that do not \
+         answer.",
+    ))
 }
 
 fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFinding> {
@@ -177,8 +180,8 @@ fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFindi
     } else {
         return None;
     };
-    let advice = "It is renewed through any member that is connected: see the log for the reason of the \
-                  failure, and compare the clocks of the nodes.";
+    let advice = "This node renews it by itself: see the log for the reason of the failure, and compare the \
+                  clocks of the nodes.";
     Some(finding(severity, what, advice))
 }
 

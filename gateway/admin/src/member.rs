@@ -104,10 +104,11 @@ async fn metrics(State(admin): State<Arc<MemberAdmin>>) -> Result<Response, ApiE
 }
 
 async fn readyz(State(admin): State<Arc<MemberAdmin>>) -> Response {
-    let reason = if admin.ready.load(Relaxed) {
-        store_obstacle(&admin.cluster.status())
-    } else {
-        Some("draining".to_owned())
+    let reason = match admin.ready.load(Relaxed) {
+        true if admin.cluster.is_store_serving() => None,
+        true => store_obstacle(&admin.cluster.status())
+            .or_else(|| Some("the node that stores all objects starts or stops".to_owned())),
+        false => Some("draining".to_owned()),
     };
     match reason {
         None => "ready\n".into_response(),

@@ -7,6 +7,7 @@ use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::{StatusCode, header};
+use mlgw_node::ClusterNode;
 use mlgw_telemetry::exposition::{CONTENT_TYPE, MetricFamily, text};
 use std::sync::Arc;
 
@@ -15,10 +16,16 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
-    if admin.is_ready() {
-        return "ready\n".into_response();
+    let has_majorities = admin.cluster.as_ref().is_none_or(ClusterNode::has_majorities);
+    match (admin.is_ready(), has_majorities) {
+        (true, true) => "ready\n".into_response(),
+        (true, false) => unready("most voters of the cluster do not answer\n"),
+        (false, _) => unready("draining\n"),
     }
-    (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response()
+}
+
+fn unready(reason: &'static str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
 }
 
 pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {

@@ -6,6 +6,7 @@ use crate::HealthFinding;
 use crate::words::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The cluster, as one of its nodes knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -78,7 +79,7 @@ pub struct ClusterMemberInfo {
 }
 
 /// A new join token.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub struct NewJoinTokenInfo {
     /// The token, which contains a secret; no later response contains it.
     pub token: String,
@@ -86,6 +87,15 @@ pub struct NewJoinTokenInfo {
     pub id: String,
     /// Time from which the token admits no node.
     pub expires: String,
+}
+
+impl fmt::Debug for NewJoinTokenInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewJoinTokenInfo")
+            .field("id", &self.id)
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
+    }
 }
 
 words! {

@@ -5,17 +5,21 @@
 
 use crate::answer::{AnswerDecoder, AnswerFrame, ForwardedAnswerHead};
 use crate::counters::{ForwardCounters, count};
+use crate::failure::ForwardFailure;
 use crate::gate::{BodyGate, BodyOpening};
 use crate::head::{DeclaredBody, ForwardedContext, HeadError, encode_head};
 use crate::health::MemberHealth;
 use crate::route::{CandidateQueue, MapEpoch, RoutePreference, RouteTable, RouteTarget};
-use crate::streams::{MemberBody, MemberStreams, PolledFrame, StreamFault, empty_body, poll_bytes};
+use crate::streams::{
+    MemberBody, MemberStreams, OpenedStream, PolledFrame, StreamFault, StreamOpenError, empty_body,
+    poll_bytes,
+};
 use crate::verdict::RoutingVerdict;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::header::{EXPECT, RETRY_AFTER};
+use http::header::EXPECT;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, Version};
+use http::{Method, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
@@ -71,62 +75,6 @@ pub struct ForwardedResponse {
     pub response: Response<ForwardedBody>,
 }
 
-/// Reason why a request was not forwarded, or has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForwardFailure {
-    /// The range map has no member for the key.
-    NoMember,
-    /// No member gave a verdict in time.
-    Unreachable,
-    /// Every member answered that it does not own the key.
-    NotOwned,
-    /// Every member was out of room.
-    Busy,
-    /// The member cannot read the request.
-    Refused,
-    /// The member accepted the request, and its answer did not arrive.
-    Lost,
-}
-
-impl ForwardFailure {
-    /// Name of the reason in the `Error` document.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoMember => "NoMemberOfRange",
-            Self::Unreachable => "NoMemberReachable",
-            Self::NotOwned => "RangeMoving",
-            Self::Busy => "MembersBusy",
-            Self::Refused => "MemberVersion",
-            Self::Lost => "MemberLost",
-        }
-    }
-
-    const fn message(self) -> &'static str {
-        match self {
-            Self::NoMember => "No node of the cluster is known to store this key. Try again.",
-            Self::Unreachable => "No node that stores this key can be reached. Try again.",
-            Self::NotOwned => "The key is being moved between nodes. Try again.",
-            Self::Busy => "The nodes that store this key are busy. Try again.",
-            Self::Refused => "The nodes that store this key run another version. Try again.",
-            Self::Lost => {
-                "The node that processed the request failed. The request may have been carried out. \
-                 Try again."
-            }
-        }
-    }
-
-    /// Returns the error response for this reason.
-    #[must_use]
-    pub fn error(self, cause: impl Display) -> S3Error {
-        S3Error::new(Code::ServiceUnavailable)
-            .message(self.message())
-            .field("Reason", self.name())
-            .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
-            .caused_by(cause)
-    }
-}
-
 /// Forwards requests.
 pub struct Forwarder {
     own: NodeId,
@@ -148,6 +96,14 @@ struct AcceptedStream<B> {
 struct FailedAttempt {
     failure: ForwardFailure,
     cause: String,
+    /// Leader that the member named.
+    leader: Option<NodeId>,
+}
+
+impl FailedAttempt {
+    fn new(failure: ForwardFailure, member: NodeId, cause: impl Display) -> Self {
+        Self { failure, cause: format!("node {member}: {cause}"), leader: None }
+    }
 }
 
 impl Forwarder {
@@ -230,9 +186,9 @@ impl Forwarder {
         while let Some(member) = candidates.next().filter(|_| Instant::now() < until) {
             match self.attempt(member, head, gated, until).await {
                 Ok(accepted) => return Ok(accepted),
-                Err((failed, hint)) => {
+                Err(failed) => {
                     tracing::debug!(member = member.get(), cause = failed.cause, "a member did not accept");
-                    hint.into_iter().for_each(|leader| candidates.prefer(leader));
+                    failed.leader.into_iter().for_each(|leader| candidates.prefer(leader));
                     last = Some(failed);
                 }
             }
@@ -241,18 +197,19 @@ impl Forwarder {
         let failed = last.unwrap_or(FailedAttempt {
             failure: ForwardFailure::NoMember,
             cause: "the range map has no other member".to_owned(),
+            leader: None,
         });
         Err(failed.failure.error(failed.cause))
     }
 
-    /// Sends the head to one member and waits for its verdict. A refusal may name the leader.
+    /// Sends the head to one member and waits for its verdict.
     async fn attempt<B>(
         &self,
         member: NodeId,
         head: &Bytes,
         gated: bool,
         until: Instant,
-    ) -> Result<AcceptedStream<B>, (FailedAttempt, Option<NodeId>)>
+    ) -> Result<AcceptedStream<B>, FailedAttempt>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         S3Error: From<B::Error>,
@@ -264,25 +221,11 @@ impl Forwarder {
             }
             false => (None, empty_body()),
         };
-        let until = until.min(Instant::now() + VERDICT_WAIT);
-        let opened = timeout_at(until, self.streams.open(member, head.clone(), body)).await;
-        let unreachable = |cause: String| {
-            count(&self.counters.unreachable);
-            self.health.record_failure(member, Instant::now());
-            (
-                FailedAttempt {
-                    failure: ForwardFailure::Unreachable,
-                    cause: format!("node {member}: {cause}"),
-                },
-                None,
-            )
-        };
-        let opened = opened
-            .map_err(|_| unreachable("no verdict in time".to_owned()))?
-            .map_err(|error| unreachable(error.to_string()))?;
-        let verdict = RoutingVerdict::decode(&opened.head).map_err(|error| unreachable(error.to_string()))?;
+        let opened = self.open(member, head, body, until).await?;
+        let verdict =
+            RoutingVerdict::decode(&opened.head).map_err(|error| self.unreachable(member, error))?;
         self.health.record_success(member);
-        let (counter, failure, cause, hint) = match verdict {
+        let (counter, failed) = match verdict {
             RoutingVerdict::Accepted { epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
                 return Ok(AcceptedStream { member, gate, answer: opened.body });
@@ -290,15 +233,48 @@ impl Forwarder {
             RoutingVerdict::NotMine { leader, epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
                 let cause = format!("the map of epoch {} names another owner", epoch.0);
-                (&self.counters.not_mine, ForwardFailure::NotOwned, cause, leader)
+                let failed = FailedAttempt::new(ForwardFailure::NotOwned, member, cause);
+                (&self.counters.not_mine, FailedAttempt { leader, ..failed })
             }
-            RoutingVerdict::Busy { reason } => (&self.counters.busy, ForwardFailure::Busy, reason, None),
+            RoutingVerdict::Busy { reason } => {
+                (&self.counters.busy, FailedAttempt::new(ForwardFailure::Busy, member, reason))
+            }
             RoutingVerdict::Refused { reason } => {
-                (&self.counters.refused, ForwardFailure::Refused, reason, None)
+                (&self.counters.refused, FailedAttempt::new(ForwardFailure::Refused, member, reason))
             }
         };
         count(counter);
-        Err((FailedAttempt { failure, cause: format!("node {member}: {cause}") }, hint))
+        Err(failed)
+    }
+
+    /// Opens a stream to a member, with the time limit of a verdict.
+    async fn open(
+        &self,
+        member: NodeId,
+        head: &Bytes,
+        body: MemberBody,
+        until: Instant,
+    ) -> Result<OpenedStream, FailedAttempt> {
+        let until = until.min(Instant::now() + VERDICT_WAIT);
+        match timeout_at(until, self.streams.open(member, head.clone(), body)).await {
+            Ok(Ok(opened)) => Ok(opened),
+            // The streams are in use by other requests, so nothing is known against the member.
+            Ok(Err(StreamOpenError::Busy(cause))) => {
+                count(&self.counters.busy);
+                Err(FailedAttempt::new(ForwardFailure::Busy, member, cause))
+            }
+            Ok(Err(error @ (StreamOpenError::NotSent(_) | StreamOpenError::Lost(_)))) => {
+                Err(self.unreachable(member, error))
+            }
+            Err(_) => Err(self.unreachable(member, "no verdict in time")),
+        }
+    }
+
+    /// Records an attempt without a verdict.
+    fn unreachable(&self, member: NodeId, cause: impl Display) -> FailedAttempt {
+        count(&self.counters.unreachable);
+        self.health.record_failure(member, Instant::now());
+        FailedAttempt::new(ForwardFailure::Unreachable, member, cause)
     }
 }
 

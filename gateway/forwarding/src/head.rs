@@ -5,13 +5,13 @@
 //! reason before it allocates more than the size of its input.
 
 use crate::header_block::{self, HeaderBlockError};
-use crate::route::MapEpoch;
+use crate::route::{MapEpoch, RouteTarget};
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::Uri;
 use http::{Method, Version};
 use mlgw_common::Timestamp;
-use mlgw_common::limits::{FORWARDED_HEAD_BYTES_MAX, REQUEST_ID_BYTES_MAX};
+use mlgw_common::limits::{BUCKET_NAME_LEN_MAX, FORWARDED_HEAD_BYTES_MAX, REQUEST_ID_BYTES_MAX};
 use prost::Message as _;
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,8 +31,28 @@ pub struct ForwardedContext {
     pub request_id: String,
     /// Epoch of the range map by which the member was chosen.
     pub epoch: MapEpoch,
+    /// Bucket and key as the first node reads them from the head.
+    pub target: ForwardedTarget,
     /// Body that the client announced.
     pub body: DeclaredBody,
+}
+
+/// Bucket and key that a node reads from the head of a request. The bucket may be in the host: nodes with
+/// other host names of buckets read another one from the same head, and the signature is valid for both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardedTarget {
+    bucket: Option<String>,
+    key: Option<String>,
+}
+
+impl ForwardedTarget {
+    /// Returns the target of a request. A name that is too long for a bucket is cut, so that it fits beside
+    /// the head.
+    #[must_use]
+    pub fn of(target: RouteTarget<'_>) -> Self {
+        let cut = |name: &str| name[..name.floor_char_boundary(BUCKET_NAME_LEN_MAX + 1)].to_owned();
+        Self { bucket: target.bucket.map(cut), key: target.key.map(str::to_owned) }
+    }
 }
 
 /// Body of a request as its HTTP framing announces it.
@@ -107,6 +127,10 @@ struct HeadMessage {
     has_body: bool,
     #[prost(uint64, optional, tag = "13")]
     body_bytes: Option<u64>,
+    #[prost(string, optional, tag = "14")]
+    bucket: Option<String>,
+    #[prost(string, optional, tag = "15")]
+    key: Option<String>,
 }
 
 /// Encodes the head of a request and the facts about it.
@@ -137,6 +161,8 @@ pub fn encode_head(head: &Parts, context: &ForwardedContext) -> Result<Bytes, He
             DeclaredBody::Sized(bytes) => Some(bytes),
             DeclaredBody::Empty | DeclaredBody::Unsized => None,
         },
+        bucket: context.target.bucket.clone(),
+        key: context.target.key.clone(),
     };
     let bytes = message.encode_to_vec();
     if bytes.len() > FORWARDED_HEAD_BYTES_MAX {
@@ -169,6 +195,7 @@ pub fn decode_head(bytes: Bytes) -> Result<(Parts, ForwardedContext), HeadError>
             (true, Some(bytes)) if bytes > 0 => DeclaredBody::Sized(bytes),
             (_, Some(_)) => return Err(HeadError::Field("length of the body")),
         },
+        target: ForwardedTarget { bucket: message.bucket, key: message.key },
     };
     let mut head = http::Request::new(()).into_parts().0;
     head.version = version_of(message.http_version).ok_or(HeadError::Field("HTTP version"))?;

@@ -3,8 +3,9 @@
 //! A node that is no member sends the unchanged request over the cluster's transport ([`MemberStreams`]) and
 //! passes the answer on. One request is one stream with two directions:
 //!
-//! 1. The forwarding node sends the head ([`ForwardedContext`] and the request's own head). The member judges
-//!    by its range map and sends a [`RoutingVerdict`] before it reads anything else.
+//! 1. The forwarding node sends the head ([`ForwardedContext`] and the request's own head). The member reads
+//!    bucket and key from it and compares them with those of the forwarding node ([`ForwardedTarget`]). It
+//!    judges by its range map and sends a [`RoutingVerdict`] before it reads anything else.
 //! 2. After `Accepted` the forwarding node sends [`GO`], one byte, and then the bytes of the client's body. A
 //!    read without a body has neither.
 //! 3. The member sends [`AnswerFrame`]s, the last of which is the head of its answer, and then the bytes of
@@ -24,6 +25,7 @@
 pub mod answer;
 pub mod answer_stream;
 pub mod counters;
+mod failure;
 mod forwarder;
 mod gate;
 mod head;
@@ -39,10 +41,11 @@ mod tests;
 
 pub use answer::AnswerFrame;
 pub use answer_stream::AnswerStream;
-pub use forwarder::{ForwardFailure, ForwardedBody, ForwardedResponse, Forwarder, OutgoingRequest};
+pub use failure::ForwardFailure;
+pub use forwarder::{ForwardedBody, ForwardedResponse, Forwarder, OutgoingRequest};
 pub use forwarder::{is_body_awaited, is_released_later};
 pub use gate::GO;
-pub use head::{DeclaredBody, ForwardedContext, HeadError, decode_head, encode_head};
+pub use head::{DeclaredBody, ForwardedContext, ForwardedTarget, HeadError, decode_head, encode_head};
 pub use request_body::ForwardedRequestBody;
 pub use route::{MapEpoch, RouteTable};
 pub use streams::{MemberBody, MemberStreams, OpenedStream, StreamFault, StreamOpenError};

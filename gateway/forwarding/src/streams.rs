@@ -59,6 +59,9 @@ pub enum StreamOpenError {
     /// Nothing of the request reached the member.
     #[error("the member cannot be reached: {0}")]
     NotSent(String),
+    /// As many streams to the member are open as there may be. Nothing of the request reached it.
+    #[error("no stream to the member is free: {0}")]
+    Busy(String),
     /// The stream broke off before the head of the other side arrived.
     #[error("the connection to the member broke off: {0}")]
     Lost(String),
@@ -75,7 +78,7 @@ pub enum StreamOpenError {
 /// - When the stream has ended, or the future or the returned body was dropped, `body` is dropped or polled
 ///   again.
 pub trait MemberStreams: Send + Sync + 'static {
-    /// Opens a stream to `member`.
+    /// Opens a stream to `member`. It does not wait for a free one.
     fn open(
         &self,
         member: NodeId,

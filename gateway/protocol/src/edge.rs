@@ -17,8 +17,8 @@ use http_body_util::{BodyDataStream, BodyExt as _};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::{Clock, NodeId};
 use mlgw_forwarding::{
-    DeclaredBody, ForwardFailure, ForwardedBody, ForwardedContext, ForwardedResponse, Forwarder, MapEpoch,
-    OutgoingRequest, RouteTable,
+    DeclaredBody, ForwardFailure, ForwardedBody, ForwardedContext, ForwardedResponse, ForwardedTarget,
+    Forwarder, MapEpoch, OutgoingRequest, RouteTable,
 };
 use mlgw_listener::Peer;
 use mlgw_listener::pace::PacedRequestBody;
@@ -123,8 +123,9 @@ impl ForwardingEdge {
             is_secure: peer.is_secure,
             received: now,
             request_id: id.clone(),
-            // That of the map by which the member is chosen below.
+            // Those by which the member is chosen below.
             epoch: MapEpoch::default(),
+            target: ForwardedTarget::default(),
             body: DeclaredBody::of(&body),
         };
         let answered = {
@@ -152,6 +153,7 @@ impl ForwardingEdge {
         let table = Arc::clone(&self.routes.borrow());
         context.epoch = table.epoch;
         let target = route_target(&target);
+        context.target = ForwardedTarget::of(target);
         let request = OutgoingRequest { head, context, target, turn, body };
         let answered = stage("forward", self.forwarder.forward(&table, request)).await?;
         let ForwardedResponse { member, response } = answered;

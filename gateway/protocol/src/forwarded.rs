@@ -5,6 +5,10 @@
 //! its signature is judged by the clock of the node that received it. A change begins only after that node
 //! has released it. Nothing here can forward it again: a request for a key that this node does not own is
 //! refused with a hint.
+//!
+//! Invariant: a request is served only if this node reads the same bucket and key from its head as the node
+//! that received it. With other host names (`s3.domains`) it reads others, and the signature is valid for
+//! both.
 
 use crate::client_body::ReceivedClientBody;
 use crate::{Gateway, respond};
@@ -17,8 +21,8 @@ use mlgw_common::time::timeout;
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::streams::empty_body;
 use mlgw_forwarding::{
-    AnswerStream, ForwardedContext, ForwardedRequestBody, MapEpoch, MemberBody, OpenedStream, RouteTable,
-    RoutingVerdict, StreamFault, decode_head, is_body_awaited, is_released_later,
+    AnswerStream, ForwardedContext, ForwardedRequestBody, ForwardedTarget, MapEpoch, MemberBody,
+    OpenedStream, RouteTable, RoutingVerdict, StreamFault, decode_head, is_body_awaited, is_released_later,
 };
 use mlgw_objects::memory::{Account, ActiveSlot, RequestMemory};
 use mlgw_telemetry::observed::Arrival;
@@ -29,6 +33,10 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 const ADMIT_WAIT: Duration = Duration::from_millis(FORWARD_ADMIT_WAIT_MS);
+
+/// Reason of the refusal of a request from which two nodes read different buckets.
+const OTHER_TARGET: &str =
+    "it reads another bucket or key from the request: use the same s3.domains on all nodes";
 
 /// The serving side of forwarding.
 pub struct ForwardedRequests {
@@ -64,9 +72,12 @@ impl ForwardedRequests {
         let refused =
             |error: mlgw_forwarding::HeadError| RoutingVerdict::Refused { reason: error.to_string() };
         let (head, context) = decode_head(head).map_err(refused)?;
-        let table = table_at(self.routes.clone(), context.epoch).await;
-        // Every node answers a target that is not well-formed alike.
+        // A target that is not well-formed is refused by the first node, and by any other alike.
         let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
+        if ForwardedTarget::of(route_target(&target)) != context.target {
+            return Err(RoutingVerdict::Refused { reason: OTHER_TARGET.to_owned() });
+        }
+        let table = table_at(self.routes.clone(), context.epoch).await;
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
         let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
         let account = self.memory.account(context.client.ip());

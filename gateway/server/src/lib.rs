@@ -38,6 +38,7 @@ use forwarding_node::{ForwardingNode, RunningForwarder};
 use logging::LogControl;
 use mlgw_common::SystemClock;
 use mlgw_config::{Config, ConfigSources, LoadedConfig};
+use mlgw_node::ClusterNode;
 use running::RunningServer;
 use signals::{SignalAction, Signals};
 use start::{ClusterPart, StartResources};
@@ -87,13 +88,28 @@ async fn serve(
     };
     notify::notify(notify::ServiceState::Ready);
     let _report = AbortOnDropHandle::new(tokio::spawn(log.clone().report_left_out()));
-    while signals.next().await == SignalAction::Reload {
-        running.reload(&sources, &log);
-    }
+    let superseded = node.cluster().cloned();
+    let ended = loop {
+        tokio::select! {
+            action = signals.next() => match action {
+                SignalAction::Reload => running.reload(&sources, &log),
+                SignalAction::Stop => break Ok(()),
+            },
+            () = until_superseded(superseded.as_ref()) => break Err(ServeError::Superseded),
+        }
+    };
     notify::notify(notify::ServiceState::Stopping);
     running.drain(&mut signals).await;
     node.close().await;
-    Ok(())
+    ended
+}
+
+/// Waits until a peer knows a later start of this node. Never returns on a server without peers.
+async fn until_superseded(cluster: Option<&ClusterNode>) {
+    match cluster {
+        Some(cluster) => cluster.until_superseded().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The open parts of a server, by its part in a cluster.
@@ -122,6 +138,13 @@ impl OpenNode {
                 RunningNode::Forwarding(Box::new(RunningForwarder::start(node, loaded).await?))
             }
         })
+    }
+
+    fn cluster(&self) -> Option<&ClusterNode> {
+        match self {
+            Self::Server(engine) => engine.cluster.as_ref(),
+            Self::Forwarding(node) => Some(node.cluster()),
+        }
     }
 
     async fn close(self) {

@@ -135,6 +135,9 @@ impl RunningServer {
     /// Stops serving. Requests in flight are answered within the drain timeout.
     pub(super) async fn drain(self, signals: &mut Signals) {
         self.admin.ready.store(false, Relaxed);
+        if let Some(cluster) = &self.admin.cluster {
+            cluster.stop_serving();
+        }
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         self.reconciler.stop().await;
         self.jobs.stop().await;

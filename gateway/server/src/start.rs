@@ -12,7 +12,7 @@ use mlgw_common::{ByteSize, Clock, NodeId, Secret};
 use mlgw_config::{Config, Durability, MachineSizes};
 use mlgw_credentials::{RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
-use mlgw_metadata::{CatalogueOptions, CheckpointOptions};
+use mlgw_metadata::{BodyRelease, CatalogueOptions, CheckpointOptions};
 use mlgw_segments::hot::log_floor;
 use mlgw_store::data_dir::{self, DataDir};
 use mlgw_store::node_file::NodeDescription;
@@ -110,6 +110,11 @@ impl StartResources {
         options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
         options.groups = u32::try_from(config.catalogue.object_groups).unwrap_or(u32::MAX);
         options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
+        options.body_release = match self.part {
+            ClusterPart::Alone => BodyRelease::OnDuty,
+            ClusterPart::Store => BodyRelease::Always,
+            ClusterPart::Forwarding => BodyRelease::Never,
+        };
         options.expected = Some(self.expected(config, &options.dir)?);
         Ok(options)
     }

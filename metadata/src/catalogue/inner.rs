@@ -4,7 +4,7 @@ use super::checkpoints::Checkpoints;
 use super::groups::{Groups, SYSTEM_GROUP, group_elsewhere};
 use super::log_bound::LogBound;
 use super::opener::GroupOpener;
-use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
+use super::options::{BarrierError, BarrierScope, BodyRelease, CatalogueMetrics, FatalHandler, ProposeError};
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
 use crate::raft::error::GroupError;
@@ -43,6 +43,7 @@ pub(crate) struct CatalogueInner {
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) body_release: BodyRelease,
     pub(super) fatal: FatalHandler,
     pub(super) log_bound: Arc<LogBound>,
     pub(super) checkpoints: Checkpoints,
@@ -68,6 +69,11 @@ impl CatalogueInner {
         let may_get_some = |id: &u32| self.opener.peers.is_none() || *id != SYSTEM_GROUP;
         groups.extend(own.iter().map(|group| group.id).filter(may_get_some));
         groups
+    }
+
+    /// True if this node has a member of every group that owns a range.
+    pub(super) fn has_all_groups(&self) -> bool {
+        self.resident.object_groups().iter().all(|id| self.groups.get(*id).is_some())
     }
 
     /// Log entries on stable media that every start of this node must find. A member with peers names none:

@@ -1,6 +1,7 @@
 //! Background jobs: free queued bodies, purge a long log, raise the log's floor and flush tombstones.
 
 use super::inner::CatalogueInner;
+use super::options::BodyRelease;
 use super::stop_signal::StopSignal;
 use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
@@ -37,7 +38,7 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
             return;
         }
         // One node frees bodies; each new duty node is woken.
-        if inner.is_on_duty()
+        if inner.frees_bodies()
             && let Err(error) = inner.release_all().await
         {
             tracing::warn!(%error, "failed to free bodies; they stay queued");
@@ -152,6 +153,14 @@ impl CatalogueInner {
         Ok(())
     }
 
+    fn frees_bodies(&self) -> bool {
+        match self.body_release {
+            BodyRelease::OnDuty => self.is_on_duty(),
+            BodyRelease::Always => true,
+            BodyRelease::Never => false,
+        }
+    }
+
     /// Frees all queued bodies except pinned ones.
     pub(super) async fn release_all(&self) -> Result<(), StoreError> {
         let mut waiting = 0;
@@ -186,6 +195,25 @@ impl CatalogueInner {
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(StoreError(error.to_string())),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalogue::testing::options;
+    use crate::catalogue::{BodyRelease, Catalogue, CatalogueOptions};
+
+    #[tokio::test]
+    async fn the_chosen_node_frees_bodies() {
+        for (body_release, frees) in
+            [(BodyRelease::OnDuty, true), (BodyRelease::Always, true), (BodyRelease::Never, false)]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let options = CatalogueOptions { body_release, ..options(dir.path()) };
+            let catalogue = Catalogue::open(options).await.unwrap();
+            assert_eq!(catalogue.inner().frees_bodies(), frees, "{body_release:?}");
+            catalogue.shutdown().await;
         }
     }
 }

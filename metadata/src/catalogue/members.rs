@@ -47,6 +47,18 @@ impl Catalogue {
         self.inner.groups.all().iter().map(|group| group.id).collect()
     }
 
+    /// Voters of a group as this node knows them; empty without a member of the group.
+    #[must_use]
+    pub fn voters(&self, group: u32) -> BTreeSet<NodeId> {
+        self.inner.groups.get(group).map(|member| member.voters()).unwrap_or_default()
+    }
+
+    /// True if this node has a member of every group of the cluster.
+    #[must_use]
+    pub fn has_all_groups(&self) -> bool {
+        self.inner.has_all_groups()
+    }
+
     /// The node that leads a group, if this node knows it. It may lead no more.
     #[must_use]
     pub fn leader(&self, group: u32) -> Option<NodeId> {

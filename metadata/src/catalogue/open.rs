@@ -82,6 +82,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         log,
         resident,
         clock: options.clock,
+        body_release: options.body_release,
         fatal: options.fatal,
         log_bound: Arc::new(LogBound::new(log_bytes_max)),
         checkpoints: Checkpoints::new(options.checkpoints.clone()),

@@ -25,6 +25,18 @@ pub struct CheckpointOptions {
     pub every: Duration,
 }
 
+/// Node that frees the bodies of deleted objects. It knows its own readers only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyRelease {
+    /// This node, while it leads the system group.
+    #[default]
+    OnDuty,
+    /// This node, also while another one leads: all readers are here.
+    Always,
+    /// Another node.
+    Never,
+}
+
 /// Options for opening a catalogue.
 #[derive(Clone)]
 pub struct CatalogueOptions {
@@ -59,6 +71,8 @@ pub struct CatalogueOptions {
     /// Called when a write or sync of the log or state fails. It should not return; if it does, every waiting
     /// and later command fails with [`ProposeError::Stopping`].
     pub fatal: FatalHandler,
+    /// Node that frees bodies.
+    pub body_release: BodyRelease,
     /// The other nodes of the cluster. `None` for a server without peers, whose groups have one voter. With
     /// peers nothing is created: a new directory stays empty until a leader adds the node.
     pub peers: Option<Arc<dyn MemberPeers>>,
@@ -87,6 +101,7 @@ impl CatalogueOptions {
                 tracing::error!(why, "the catalogue cannot guarantee durability; stopping");
                 std::process::abort();
             }),
+            body_release: BodyRelease::default(),
             peers: None,
         }
     }

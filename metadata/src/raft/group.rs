@@ -497,10 +497,18 @@ impl Group {
         }
     }
 
-    /// Waits for commands in flight, stops, and flushes.
+    /// Waits for commands in flight, stops, and flushes. Without a majority of the voters a command may never
+    /// get its outcome, so a member with peers does not wait long.
     pub(crate) async fn shutdown(&self) -> Result<(), StoreError> {
-        while !self.queue.is_idle() {
-            mlgw_common::time::sleep(Duration::from_millis(1)).await;
+        let idle = async {
+            while !self.queue.is_idle() {
+                mlgw_common::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        match self.is_alone() {
+            true => idle.await,
+            // What is still in flight then is a command with an unknown outcome, as after a crash.
+            false => drop(mlgw_common::time::timeout(OUTCOME_WAIT, idle).await),
         }
         self.queue.stop();
         if let Err(error) = self.raft.shutdown().await {

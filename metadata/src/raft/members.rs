@@ -29,8 +29,8 @@ const PUBLISH_MAX: Duration = Duration::from_secs(5);
 /// Longest time that a transfer of the leadership may take.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
 
-/// Log bytes beyond which a lag is not counted exactly.
-const LAG_COUNTED_MAX: u64 = 64 << 20;
+/// Log bytes beyond which a lag is not counted exactly. Counting reads the log, several times a second.
+const LAG_COUNTED_MAX: u64 = PROMOTION_LAG_BYTES_MAX;
 
 /// Part of a member in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub struct MemberStatus {
     pub matched: Option<u64>,
     /// Entries that it lacks.
     pub lag_entries: u64,
-    /// Bytes of these entries. More than 64 MiB are not counted exactly; a member that needs a snapshot lacks
-    /// the bytes of the whole state.
+    /// Bytes of these entries. More than [`PROMOTION_LAG_BYTES_MAX`] are not counted exactly; a member that
+    /// needs a snapshot lacks the bytes of the whole state.
     pub lag_bytes: u64,
     /// Time since it last answered; `None` if it never did under this leader.
     pub last_contact: Option<Duration>,
@@ -160,6 +160,13 @@ impl Group {
             outgoing,
             members,
         })
+    }
+
+    /// The voters as this member knows them, those that leave in a joint change included.
+    pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
+        let metrics = self.raft.metrics();
+        let voters: Vec<u64> = metrics.borrow_watched().membership_config.membership().voter_ids().collect();
+        voters.into_iter().map(NodeId).collect()
     }
 
     fn status(

@@ -568,8 +568,11 @@ impl HotTier {
         // No value is ever sent: the channel closes when every writer has ended.
         let _ = self.inner.writers_ended.lock().await.recv().await;
         let (done, sealed) = oneshot::channel();
-        if self.inner.shared.segments.seals.send(SealRequest::Flush(done)).is_ok() {
-            let _ = sealed.await;
+        if self.inner.shared.segments.seals.send(SealRequest::Flush(done)).is_ok()
+            && mlgw_common::time::timeout(SEALS_STOP_TIMEOUT, sealed).await.is_err()
+        {
+            // Without a majority of the voters no seal is recorded. The next start seals as after a crash.
+            tracing::warn!("segments were not sealed in time; the next start seals them");
         }
     }
 }
@@ -657,6 +660,8 @@ async fn wait_stored(
 
 /// Maximum wait of a shutdown for the current step of compaction and of placing.
 const WORKERS_STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a shutdown waits until the last seals are recorded.
+const SEALS_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the writers when the tier is dropped without a shutdown.
 const WRITERS_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -145,7 +145,7 @@ async fn a_peer_that_dies_after_a_request_leaves_it_unknown() {
         transport.call(TWO, Channel::Control, WAIT, Bytes::from_static(b"x"), late()).await
     });
     take(&two.services.started).await;
-    two.transport.stop().await;
+    two.crash().await;
     let failed = call.await.unwrap().unwrap_err();
     let is_unknown = matches!(&failed, CallError::Unknown { node: TWO, reason: UnknownOutcome::Broken(_) });
     assert!(is_unknown, "{failed}");

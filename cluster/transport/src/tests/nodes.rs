@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -57,6 +57,10 @@ pub(super) struct TestServices {
     /// Bytes that were taken from the body of [`SOURCE`].
     pub(super) produced: Arc<AtomicUsize>,
     pub(super) joins: AtomicUsize,
+    /// True if all requests to join are refused with code 7.
+    pub(super) refuses_joins: AtomicBool,
+    /// Nodes of which the cluster has no record.
+    pub(super) not_members: Mutex<BTreeSet<NodeId>>,
     pub(super) stated: Mutex<Vec<(NodeId, PeerAddress)>>,
     /// The end of the last body that [`SINK`] read.
     pub(super) sunk: Arc<Mutex<Option<Result<usize, PeerBodyError>>>>,
@@ -73,6 +77,8 @@ impl Default for TestServices {
             source_bytes: AtomicUsize::new(1 << 20),
             produced: Arc::default(),
             joins: AtomicUsize::default(),
+            refuses_joins: AtomicBool::default(),
+            not_members: Mutex::default(),
             stated: Mutex::default(),
             sunk: Arc::default(),
             sunk_end: Arc::new(Semaphore::new(0)),
@@ -140,7 +146,13 @@ impl PeerServices for SharedServices {
 
     fn join(&self, _from: SocketAddr, body: Bytes) -> BoxFuture<'static, Result<Bytes, ServiceRefusal>> {
         self.0.joins.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async move { if body == "refuse" { Err(refusal()) } else { Ok(body) } })
+        let is_refused = body == "refuse" || self.0.refuses_joins.load(Ordering::SeqCst);
+        Box::pin(async move { if is_refused { Err(refusal()) } else { Ok(body) } })
+    }
+
+    fn is_admitted(&self, node: NodeId) -> BoxFuture<'static, bool> {
+        let is_member = !self.0.not_members.lock().contains(&node);
+        Box::pin(async move { is_member })
     }
 
     fn address_stated(&self, node: NodeId, address: PeerAddress) {
@@ -278,10 +290,19 @@ impl TestCluster {
 
     /// The same with the starts of peers in `dir`.
     pub(super) fn state_in(&self, node: u64, dir: &Path) -> Arc<TransportState> {
+        self.state_with(node, dir, Arc::default())
+    }
+
+    /// The same with services.
+    pub(super) fn state_with(
+        &self,
+        node: u64,
+        dir: &Path,
+        services: Arc<TestServices>,
+    ) -> Arc<TransportState> {
         let starts = Arc::new(PeerStarts::create(dir, self.cluster).unwrap());
         let config = self.config(node, "unused:1".parse().unwrap(), starts, NodeOptions::default());
-        let services = Arc::new(SharedServices(Arc::new(TestServices::default())));
-        Arc::new(TransportState::new(config, services).unwrap())
+        Arc::new(TransportState::new(config, Arc::new(SharedServices(services))).unwrap())
     }
 
     /// Nodes 1 and 2. Node 1 knows the address of node 2.
@@ -296,6 +317,12 @@ impl TransportNode {
     /// Puts the address of another node into the rows.
     pub(super) fn knows(&self, other: &Self) {
         self.transport.book().set_rows(BTreeMap::from([(other.node, other.address.clone())]));
+    }
+
+    /// Ends all connections and tasks without a wait, as a crash does.
+    pub(super) async fn crash(&self) {
+        self.transport.state.ended.cancel();
+        self.transport.stop().await;
     }
 
     /// Calls [`ECHO`] of another node on the control connection.

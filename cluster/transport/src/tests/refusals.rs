@@ -104,6 +104,25 @@ async fn a_removed_node_is_refused_by_others_and_refuses_itself() {
     assert_eq!(two.echo(ONE).await, Err(CallError::NotSent { node: ONE, reason: NotSent::Removed }));
 }
 
+#[tokio::test]
+async fn a_node_without_a_record_is_refused_on_both_sides_before_its_start_is_stored() {
+    let cluster = TestCluster::new();
+    let (one, two) = (cluster.node(1).await, cluster.node(2).await);
+    two.services.not_members.lock().insert(ONE);
+    let (code, message) = by_peer(refusal(&one, &two).await);
+    let text = "node 1 is not a member of the cluster: remove its data and let it join";
+    assert_eq!((code, message.as_str()), (11, text));
+    assert_eq!([one.starts.known(TWO), two.starts.known(ONE)], [None, None]);
+    two.services.not_members.lock().clear();
+
+    let three = cluster.node(3).await;
+    three.services.not_members.lock().insert(TWO);
+    assert_eq!(refusal(&three, &two).await, HandshakeRefusal::NotMember(TWO));
+    assert_eq!(three.starts.known(TWO), None);
+    // With a record it is accepted.
+    until_accepted(&one).await;
+}
+
 /// Begins a call to node 2 that does not end by itself.
 async fn waiting_call(one: &TransportNode, two: &TransportNode) -> JoinHandle<Result<Bytes, CallError>> {
     let transport = one.transport.clone();

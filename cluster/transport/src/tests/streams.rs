@@ -6,15 +6,15 @@ use super::nodes::{
 };
 use crate::{CallError, Channel, NotSent, PeerBody, PeerBodyError, StreamAnswer, StreamClass};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{
     PEER_REQUEST_STREAMS_MAX, PEER_SEND_BUFFER_BYTES, PEER_STREAM_HEAD_BYTES_MAX, PEER_STREAM_WINDOW_BYTES,
 };
-use mlgw_common::time::{Instant, timeout};
+use mlgw_common::time::timeout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 const TWO: NodeId = NodeId(2);
 const MIB: usize = 1 << 20;
@@ -189,9 +189,9 @@ async fn forwarded_requests_leave_the_streams_of_transfers() {
         open.push(stream(&one, SINK, endless).await.unwrap());
         // The answer of SINK ends at once; the body of the request holds the permit.
     }
-    let soon = Instant::now() + Duration::from_millis(50);
-    let head = Bytes::new();
-    let busy = one.transport.stream(TWO, StreamClass::Request, ECHO, head, empty_body(), soon).await;
+    // Without a wait: the deadline is late.
+    let busy = one.transport.stream(TWO, StreamClass::Request, ECHO, Bytes::new(), empty_body(), late());
+    let busy = busy.now_or_never().expect("it waits for a permit");
     let not_sent = CallError::NotSent { node: TWO, reason: NotSent::Busy(Channel::Bulk) };
     assert_eq!(busy.unwrap_err(), not_sent);
     let body = body_of("snapshot");
@@ -203,6 +203,7 @@ async fn forwarded_requests_leave_the_streams_of_transfers() {
     for _ in 0..PEER_REQUEST_STREAMS_MAX {
         take(&two.services.sunk_end).await;
     }
+    until(|| streams_in_flight(&one) == 0).await;
     let answer = timeout(LONG, stream(&one, ECHO, body_of("next"))).await.unwrap().unwrap();
     assert_eq!(read(answer.body).await.unwrap(), b"next");
 }

@@ -43,9 +43,10 @@ fn healthy() -> ClusterStatus {
             GroupStatus {
                 id: 0,
                 leader: Some(NodeId(2)),
+                has_majority: true,
                 members: vec![member(1, true), member(2, true), member(3, false)],
             },
-            GroupStatus { id: 1, leader: Some(NodeId(1)), members: vec![] },
+            GroupStatus { id: 1, leader: Some(NodeId(1)), has_majority: true, members: vec![] },
         ],
         waits: None,
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),

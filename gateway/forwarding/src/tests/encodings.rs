@@ -2,14 +2,17 @@
 
 use crate::answer::{AnswerDecoder, AnswerError, ForwardedAnswerHead};
 use crate::header_block::{self, HeaderBlockError};
+use crate::route::RouteTarget;
 use crate::{
-    AnswerFrame, DeclaredBody, ForwardedContext, HeadError, MalformedVerdict, MapEpoch, RoutingVerdict,
-    decode_head, encode_head,
+    AnswerFrame, DeclaredBody, ForwardedContext, ForwardedTarget, HeadError, MalformedVerdict, MapEpoch,
+    RoutingVerdict, decode_head, encode_head,
 };
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Version};
-use mlgw_common::limits::{FORWARDED_ANSWER_HEAD_BYTES_MAX, FORWARDED_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
+use mlgw_common::limits::{
+    FORWARDED_ANSWER_HEAD_BYTES_MAX, FORWARDED_HEAD_BYTES_MAX, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX,
+};
 use mlgw_common::{NodeId, Timestamp, hex};
 use proptest::prelude::*;
 use std::net::SocketAddr;
@@ -21,6 +24,7 @@ fn context() -> ForwardedContext {
         received: Timestamp(1_800_000_000_123),
         request_id: "018CC251F400010AB7".to_owned(),
         epoch: MapEpoch(7),
+        target: ForwardedTarget::of(RouteTarget { bucket: Some("b"), key: Some("k ") }),
         body: DeclaredBody::Sized(5),
     }
 }
@@ -94,6 +98,8 @@ fn heads_of_other_versions_and_wrong_fields_are_refused() {
         let changed = [&bytes[..], field].concat();
         assert_eq!(decode_head(changed.into()).unwrap_err(), HeadError::Field(name), "{field:?}");
     }
+    let not_text = [&bytes[..], &[0x72, 1, 0xff]].concat();
+    assert!(matches!(decode_head(not_text.into()), Err(HeadError::NotMessage(_))), "a bucket of other bytes");
     let broken = [&bytes[..], &[0x5a, 3, 0, 1, 0]].concat();
     assert_eq!(decode_head(broken.into()).unwrap_err(), HeaderBlockError::Incomplete.into());
 }
@@ -106,6 +112,28 @@ fn a_head_that_is_too_long_is_not_encoded() {
     assert!(matches!(encode_head(&head, &context()), Err(HeadError::TooLong(_))));
     head.headers.insert("x-amz-meta-b", HeaderValue::from_str(&"v".repeat(70_000)).unwrap());
     assert_eq!(encode_head(&head, &context()).unwrap_err(), HeaderBlockError::TooLong.into());
+}
+
+#[test]
+fn a_target_is_compared_by_bucket_and_key_and_a_long_bucket_is_cut() {
+    let target = |bucket, key| ForwardedTarget::of(RouteTarget { bucket, key });
+    let all = [
+        target(None, None),
+        target(Some("b"), None),
+        target(Some("b"), Some("k")),
+        target(Some("c"), Some("k")),
+        target(Some("b"), Some("l")),
+    ];
+    for (at, one) in all.iter().enumerate() {
+        assert_eq!(all.iter().position(|other| other == one), Some(at));
+    }
+    // The longest target that a listener accepts.
+    let mut head = head();
+    let name = "\u{e9}".repeat(REQUEST_HEAD_BYTES_MAX / 2 - 1000);
+    head.uri = format!("/{}", "b".repeat(name.len())).parse().unwrap();
+    let context = ForwardedContext { target: target(Some(&name), None), ..context() };
+    let (_, decoded) = decode_head(encode_head(&head, &context).unwrap()).unwrap();
+    assert_eq!(decoded.target, target(Some(&name), None));
 }
 
 #[test]
@@ -200,13 +228,18 @@ fn any_context() -> impl Strategy<Value = ForwardedContext> {
         Just(DeclaredBody::Unsized)
     ];
     let client = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(SocketAddr::from);
-    let parts = (client, any::<bool>(), any::<i64>(), "[0-9A-F]{1,32}", any::<u64>(), body);
-    parts.prop_map(|(client, is_secure, received, request_id, epoch, body)| ForwardedContext {
+    let name = || prop::option::of(".{0,40}");
+    let target = (name(), name()).prop_map(|(bucket, key)| {
+        ForwardedTarget::of(RouteTarget { bucket: bucket.as_deref(), key: key.as_deref() })
+    });
+    let parts = (client, any::<bool>(), any::<i64>(), "[0-9A-F]{1,32}", any::<u64>(), target, body);
+    parts.prop_map(|(client, is_secure, received, request_id, epoch, target, body)| ForwardedContext {
         client,
         is_secure,
         received: Timestamp(received),
         request_id,
         epoch: MapEpoch(epoch),
+        target,
         body,
     })
 }

@@ -3,7 +3,10 @@
 use super::members::{Behavior, ScriptedMembers, ScriptedNetwork};
 use crate::route::{MapEpoch, RangeMembers, RouteTable, RouteTarget};
 use crate::verdict::RoutingVerdict;
-use crate::{DeclaredBody, ForwardFailure, ForwardedContext, ForwardedResponse, Forwarder, OutgoingRequest};
+use crate::{
+    DeclaredBody, ForwardFailure, ForwardedContext, ForwardedResponse, ForwardedTarget, Forwarder,
+    OutgoingRequest,
+};
 use bytes::Bytes;
 use futures_util::stream;
 use http::request::Parts;
@@ -84,15 +87,16 @@ impl ForwardingScenario {
                 piece.map(|piece| piece.map(|text| Frame::data(Bytes::from(text))).map_err(S3Error::new)),
             )
         })));
+        let target = RouteTarget { bucket: Some("b"), key: Some("k") };
         let context = ForwardedContext {
             client: "192.0.2.7:50123".parse().unwrap(),
             is_secure: false,
             received: Timestamp(5),
             request_id: "0A".to_owned(),
             epoch: self.table.epoch,
+            target: ForwardedTarget::of(target),
             body: DeclaredBody::Unsized,
         };
-        let target = RouteTarget { bucket: Some("b"), key: Some("k") };
         let request = OutgoingRequest { head: &head, context, target, turn: 0, body };
         self.forwarder.forward(&self.table, request).await
     }
@@ -152,6 +156,7 @@ async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_th
         (vec![Behavior::Garbled], ForwardFailure::Unreachable),
         (vec![Behavior::Down, not_mine(None)], ForwardFailure::NotOwned),
         (vec![busy()], ForwardFailure::Busy),
+        (vec![Behavior::Full], ForwardFailure::Busy),
         (vec![garbled], ForwardFailure::Refused),
     ] {
         let members: Vec<_> = (1..).zip(behavior.clone()).collect();
@@ -163,6 +168,17 @@ async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_th
         assert_eq!((scenario.read.load(Relaxed), scenario.returned.load(Relaxed)), (0, 1), "{behavior:?}");
         assert_eq!(scenario.forwarder.counters.totals().not_accepted, 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_without_a_free_stream_is_passed_over_and_stays_healthy() {
+    let scenario = ForwardingScenario::new(&[(1, Behavior::Full), (2, SERVES)]);
+    for _ in 0..2 {
+        assert_eq!(scenario.put(vec![Ok("a")]).await.unwrap().member, NodeId(2));
+    }
+    assert_eq!(scenario.tried(), [1, 2, 1, 2], "a suspect member would be tried last");
+    let totals = scenario.forwarder.counters.totals();
+    assert_eq!((totals.accepted, totals.busy, totals.unreachable), (2, 2, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,6 +249,7 @@ async fn an_answer_that_ends_early_is_an_error_of_its_body() {
 fn behavior() -> impl Strategy<Value = Behavior> {
     prop_oneof![
         Just(Behavior::Down),
+        Just(Behavior::Full),
         Just(Behavior::VerdictLost),
         Just(Behavior::VerdictLate),
         Just(Behavior::Garbled),

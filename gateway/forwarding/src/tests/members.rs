@@ -28,6 +28,8 @@ use tokio::sync::oneshot;
 pub(super) enum Behavior {
     /// It cannot be reached.
     Down,
+    /// All streams to it are in use.
+    Full,
     /// It accepts the request, and its verdict is lost.
     VerdictLost,
     /// It accepts the request, and its verdict does not arrive.
@@ -104,8 +106,10 @@ impl MemberStreams for ScriptedNetwork {
         async move {
             members.tried.lock().push(member.get());
             let behavior = members.behaviors.get(&member).cloned().unwrap_or(Behavior::Down);
-            if matches!(behavior, Behavior::Down) {
-                return Err(StreamOpenError::NotSent("it is down".to_owned()));
+            match behavior {
+                Behavior::Down => return Err(StreamOpenError::NotSent("it is down".to_owned())),
+                Behavior::Full => return Err(StreamOpenError::Busy("too many requests".to_owned())),
+                _ => {}
             }
             let (head, context) = decode_head(head).unwrap();
             *members.last.lock() = Some((head.clone(), context.clone()));
@@ -115,7 +119,7 @@ impl MemberStreams for ScriptedNetwork {
             let body = ForwardedRequestBody::new(body, context.body, notify);
             let serving = Arc::clone(&members);
             let answer: BoxFuture<'static, Result<Response<AnnouncedBody>, StreamFault>> = match behavior {
-                Behavior::Down => unreachable!("handled above"),
+                Behavior::Down | Behavior::Full => unreachable!("handled above"),
                 Behavior::VerdictLost => {
                     tokio::spawn(async move { drop(serving.carry_out(body, is_later).await) });
                     return Err(StreamOpenError::Lost("the connection broke off".to_owned()));

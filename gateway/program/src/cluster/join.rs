@@ -158,6 +158,13 @@ impl JoinPlan {
                  and cluster.address to an address of this host, or give it with --address"
             )));
         }
+        let listen = config.cluster.listen.to_string();
+        if !is_loopback(address.as_str()) && is_loopback(&listen) {
+            return Err(CliError::Usage(format!(
+                "`mlgw serve` would listen for other nodes on {listen} alone, and {address} is to reach it: \
+                 set cluster.listen and cluster.address in the configuration of this node first"
+            )));
+        }
         Ok(Self { seeds, address })
     }
 }

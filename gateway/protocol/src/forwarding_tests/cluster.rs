@@ -93,8 +93,21 @@ async fn object_layer(dir: &Path, clock: &Arc<dyn Clock>) -> ObjectLayer {
     ObjectLayer::new(catalogue, Tiers::new(MemoryTier::new(1 << 20), hot), EtagSource::Md5)
 }
 
+/// Host names of buckets, by node.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TestDomains {
+    /// Those of the node that stores nothing.
+    pub(super) of_edge: &'static [&'static str],
+    /// Those of the members.
+    pub(super) of_members: &'static [&'static str],
+}
+
+fn texts(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 /// Opens the gateway of a member with an empty bucket.
-async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>) -> Gateway {
+async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>, domains: Vec<String>) -> Gateway {
     let objects = object_layer(dir, &clock).await;
     let catalogue = objects.catalogue.clone();
     let sealer = Sealer::open_or_create(dir).unwrap();
@@ -125,7 +138,7 @@ async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>) -> Gatewa
         writeback: WriteBack::open(parts).unwrap().0,
         keyring,
         upload_ids: UploadIds::open(&catalogue).await.unwrap(),
-        config: S3Config { domains: Vec::new(), region: "us-east-1".to_owned(), rules: AuthRules::new("s3") },
+        config: S3Config { domains, region: "us-east-1".to_owned(), rules: AuthRules::new("s3") },
         lanes: WorkloadLanes::default(),
         metrics: Arc::new(GatewayMetrics::new(0)),
         clock,
@@ -134,9 +147,9 @@ async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>) -> Gatewa
 }
 
 impl TestMember {
-    async fn open(node: NodeId) -> Self {
+    async fn open(node: NodeId, domains: Vec<String>) -> Self {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(NOW)));
-        let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone()).await);
+        let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), domains).await);
         Self { gateway, clock, routes: watch::Sender::new(Arc::default()), _dir: dir }
     }
 
@@ -152,11 +165,16 @@ impl ForwardingCluster {
     /// Opens members with the numbers 1 to `count`, each of which owns every key, and node 9 without a
     /// store.
     pub(super) async fn open(count: u64) -> Self {
+        Self::open_with(count, TestDomains::default()).await
+    }
+
+    /// The same with host names of buckets.
+    pub(super) async fn open_with(count: u64, domains: TestDomains) -> Self {
         let network = Arc::new(TestNetwork::default());
         let mut members = Vec::new();
         let all: Vec<u64> = (1..=count).collect();
         for node in 1..=count {
-            let member = TestMember::open(NodeId(node)).await;
+            let member = TestMember::open(NodeId(node), texts(domains.of_members)).await;
             member.routes.send_replace(table_of(1, &all, Some(1)));
             let requests = ForwardedRequests {
                 gateway: Arc::clone(&member.gateway),
@@ -169,7 +187,10 @@ impl ForwardingCluster {
         let edge_routes = watch::Sender::new(table_of(1, &all, Some(1)));
         let edge_clock = Arc::new(ManualClock::new(NOW));
         let ids = Arc::new(RequestIds::new(NodeId(9)));
-        let edge = forwarding_edge(&network, ids, edge_clock.clone(), &edge_routes);
+        let edge = ForwardingEdge {
+            domains: texts(domains.of_edge),
+            ..forwarding_edge(&network, ids, edge_clock.clone(), &edge_routes)
+        };
         Self { network, members, edge: Arc::new(edge), edge_clock, edge_routes }
     }
 

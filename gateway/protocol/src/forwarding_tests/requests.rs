@@ -1,7 +1,7 @@
 //! A client sees no difference between a node that serves a request and one that forwards it.
 
 use super::client::{TestAnswer, TestClient, signed};
-use super::cluster::{ForwardingCluster, later};
+use super::cluster::{BUCKET, ForwardingCluster, TestDomains, later};
 use aws_sigv4::http_request::SignableBody;
 use http::request::Parts;
 use mlgw_common::Clock as _;
@@ -129,6 +129,47 @@ async fn a_member_serves_its_own_keys_and_forwards_the_others() {
     cluster.members.iter().for_each(|(member, _)| drop(member.routes.send_replace(table.clone())));
     assert_eq!(client.call("PUT", "/data/other", b"a").await.status, 200);
     assert!(!cluster.member().has("other") && cluster.members[1].0.has("other"));
+}
+
+const NO_DOMAINS: &[&str] = &[];
+const DOMAINS: &[&str] = &["gw.example"];
+
+/// Returns the signed head of a request that names its bucket by this host, and has no body.
+fn signed_at(host: &str, method: &str, target: &str) -> Parts {
+    let mut head = signed(method, target, &[("host", host)], b"");
+    head.headers.insert("host", host.parse().unwrap());
+    head
+}
+
+#[tokio::test]
+async fn nodes_with_other_host_names_of_buckets_change_nothing() {
+    for (of_edge, of_members) in [(DOMAINS, NO_DOMAINS), (NO_DOMAINS, DOMAINS)] {
+        let cluster = ForwardingCluster::open_with(1, TestDomains { of_edge, of_members }).await;
+        let listener = cluster.listen().await;
+        let mut client = TestClient::connect(listener.address).await;
+        // With the domain it is an object of the bucket photos, without it the empty bucket.
+        let delete = signed_at("photos.gw.example", "DELETE", "/data");
+        let answer = client.request(&delete, b"").await;
+        assert!(
+            answer.status == 503 && answer.text().contains("<Reason>MemberVersion</Reason>"),
+            "{answer:?}"
+        );
+        assert!(cluster.member().gateway.objects.bucket(BUCKET).is_ok(), "the bucket is deleted");
+        assert_eq!(cluster.edge.forwarder.counters.totals().refused, 1);
+        // Without such a host both read the same.
+        assert_eq!(client.call("PUT", "/data/k", b"hello").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn nodes_with_the_same_host_names_of_buckets_serve_a_bucket_in_the_host() {
+    let domains = TestDomains { of_edge: DOMAINS, of_members: DOMAINS };
+    let cluster = ForwardingCluster::open_with(1, domains).await;
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    let put = client.request(&signed_at("data.gw.example", "PUT", "/k"), b"").await;
+    assert_eq!(put.status, 200, "{put:?}");
+    assert!(cluster.member().has("k"));
 }
 
 #[tokio::test]
