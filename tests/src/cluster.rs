@@ -5,6 +5,7 @@
 //! - `view`: the cluster as one of its nodes describes it;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
 //! - `losses`: nodes are killed under load, one at a time;
+//! - `majority`: two of three voters are down;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
 //! - `refusals`: copied directories, and settings that contradict the cluster.
@@ -14,6 +15,7 @@
 mod growing;
 mod joining;
 mod losses;
+mod majority;
 mod refusals;
 mod restarts;
 mod testbed;

@@ -7,6 +7,8 @@
 
 use crate::Gateway;
 use crate::request::AuthenticatedRequest;
+use http::HeaderValue;
+use http::header::RETRY_AFTER;
 use mlgw_common::BucketId;
 use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_wire::access::RequiredPermission;
@@ -72,12 +74,23 @@ const fn is_read(operation: Operation) -> bool {
     matches!(operation.action(), RequiredPermission::Read | RequiredPermission::List)
 }
 
+/// Name of the reason in the `Error` document.
+const fn reason(error: BarrierError) -> &'static str {
+    match error {
+        BarrierError::NotLeader { .. } => "NoLeader",
+        BarrierError::NoQuorum => "NoMajority",
+        BarrierError::Stopping => "Stopping",
+    }
+}
+
 async fn pass(gateway: &Gateway, scope: BarrierScope<'_>) -> Result<(), S3Error> {
     gateway.objects.catalogue.barrier(scope).await.map_err(unavailable)
 }
 
 fn unavailable(error: BarrierError) -> S3Error {
     S3Error::new(Code::ServiceUnavailable)
+        .field("Reason", reason(error))
+        .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
         .caused_by(error.to_string())
         .message("This node cannot confirm that it has the newest state. Try again, or use another node.")
 }
