@@ -20,6 +20,7 @@ mod facts;
 mod join_wire;
 mod joining;
 mod node;
+mod numbers;
 mod peers;
 mod prepared;
 mod probes;

@@ -103,8 +103,8 @@ impl ClusterNode {
         }
     }
 
-    /// Waits until a peer refuses this node because it knows a later start of it: the node runs on an old copy
-    /// of its disk, and must stop.
+    /// Waits until a peer refuses this node because it knows a later start of it: the node runs on an old
+    /// copy of its disk, and must stop.
     pub async fn until_superseded(&self) {
         self.shared.probes.superseded().cancelled().await;
     }

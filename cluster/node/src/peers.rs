@@ -3,7 +3,7 @@
 //! The transport starts after the catalogue has opened and stops before it closes. Outside of that time each
 //! call fails as not sent.
 
-use crate::services::{CATALOGUE, SNAPSHOT};
+use crate::numbers::{CATALOGUE, SNAPSHOT};
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures_util::stream;

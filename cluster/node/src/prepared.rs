@@ -68,8 +68,8 @@ pub enum NodeError {
     NoCertificate(NodeId),
     /// The first node lost its certificate after other nodes had joined.
     #[error(
-        "the certificate of this node is missing in {0}, and other nodes have joined: restore the folder from \
-         a backup"
+        "the certificate of this node is missing in {0}, and other nodes have joined: restore the folder \
+         from a backup"
     )]
     LostCertificate(PathBuf),
     /// The files of the node cannot be used.

@@ -2,8 +2,8 @@
 //!
 //! The state is in memory. A node counts as unreachable until its first answer.
 
+use crate::numbers::{PING, SERVES};
 use crate::peers::RunningTransport;
-use crate::services::{PING, SERVES};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;

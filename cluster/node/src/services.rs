@@ -1,9 +1,10 @@
 //! Services of this node for its peers, by number.
 //!
-//! Numbers are part of the protocol between nodes and are never used again for another service. Peers have
-//! passed the handshake; only a request to join comes from a stranger.
+//! Peers have passed the handshake; only a request to join comes from a stranger. The numbers are in
+//! [`crate::numbers`].
 
 use crate::admission::Admission;
+use crate::numbers::{CATALOGUE, MEMBER, PING, REQUEST, SERVES, SNAPSHOT, YES};
 use crate::peers::RunningTransport;
 use crate::streams::{member_body, peer_body};
 use bytes::Bytes;
@@ -27,21 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Calls of the catalogue's members.
-pub(crate) const CATALOGUE: u16 = 1;
-/// Snapshots of the catalogue's groups.
-pub(crate) const SNAPSHOT: u16 = 2;
-/// Forwarded requests of clients.
-pub(crate) const REQUEST: u16 = 3;
-/// An empty call, by which nodes find out who is reachable. The answer is [`SERVES`], or empty.
-pub(crate) const PING: u16 = 4;
-/// Answer to a ping of a node that serves forwarded requests.
-pub(crate) const SERVES: &[u8] = &[1];
-/// Question whether a node, by its id in 8 bytes, is a member. The answer is [`YES`], or empty.
-const MEMBER: u16 = 5;
-const YES: &[u8] = &[1];
-
-/// Longest time in which peers answer it.
+/// Longest time in which peers answer [`MEMBER`].
 const MEMBER_ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Code of the refusal of a service that this version does not have.
@@ -94,8 +81,8 @@ impl NodeServices {
         self.serves.store(false, Ordering::Release);
     }
 
-    /// True if the rows of this node have the node, and it is not removed. `None` if they do not have it. A new
-    /// node has no rows yet, and accepts the members that admitted it.
+    /// True if the rows of this node have the node, and it is not removed. `None` if they do not have it. A
+    /// new node has no rows yet, and accepts the members that admitted it.
     fn recorded(&self, node: NodeId) -> Option<bool> {
         if self.catalogue.nodes().is_empty() {
             return Some(true);

@@ -1,7 +1,7 @@
 //! Streams of forwarded requests, over the transport.
 
+use crate::numbers::REQUEST;
 use crate::peers::RunningTransport;
-use crate::services::REQUEST;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;

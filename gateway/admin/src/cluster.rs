@@ -62,8 +62,8 @@ impl From<TokenError> for ApiError {
         match error {
             TokenError::Propose(ProposeError::Rejected(Reject::TooManyJoinTokens)) => {
                 let message = format!(
-                    "There are {JOIN_TOKENS_MAX} join tokens, the maximum. Use one of them, or wait until one \
-                     expires. A token is valid for an hour."
+                    "There are {JOIN_TOKENS_MAX} join tokens, the maximum. Use one of them, or wait until \
+                     one expires. A token is valid for an hour."
                 );
                 Self::new(StatusCode::CONFLICT, "TooManyJoinTokens", message)
             }

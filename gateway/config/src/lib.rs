@@ -272,15 +272,15 @@ impl Config {
             && (address.is_unspecified() || address.port == 0)
         {
             let reason = format!(
-                "'cluster.address' is {address}, to which no other host can connect; use a name or an address \
-                 of this host, and a port"
+                "'cluster.address' is {address}, to which no other host can connect; use a name or an \
+                 address of this host, and a port"
             );
             found.push(("cluster.address", reason));
         }
         if listen.is_unspecified() && address.is_none() {
             let reason = format!(
-                "'cluster.listen' is {listen}, to which no other host can connect; set 'cluster.address' to a \
-                 name or an address of this host, with its port"
+                "'cluster.listen' is {listen}, to which no other host can connect; set 'cluster.address' \
+                 to a name or an address of this host, with its port"
             );
             found.push(("cluster.listen", reason));
         }

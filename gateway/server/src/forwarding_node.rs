@@ -2,8 +2,9 @@
 //!
 //! Besides the catalogue it opens no store. It is a member of the system group, so it has the access keys of
 //! its admin API, and as a storage node also a member of all other groups. Its start waits until it has
-//! received the rows of the system group. Besides the report of the node it proposes nothing. A power loss at any time loses nothing that
-//! the other nodes do not have, or that this node has not synced before it acknowledged it to them.
+//! received the rows of the system group. Besides the report of the node it proposes nothing. A power loss
+//! at any time loses nothing that the other nodes do not have, or that this node has not synced before it
+//! acknowledged it to them.
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};

@@ -70,7 +70,8 @@ fn the_store_names_the_reason(cluster: &TestCluster) {
     let probe = cluster.process(STORE).admin_client();
     wait_until("the store is not ready, and names the voters", || {
         let ready = cluster.block_on(probe.call(Method::GET, "/readyz", &[], full_body("")));
-        matches!(ready, Err(CallFailure::Refused { status, body }) if status == 503 && body.contains("voters"))
+        let Err(CallFailure::Refused { status, body }) = ready else { return false };
+        status == 503 && body.contains("voters")
     });
 }
 

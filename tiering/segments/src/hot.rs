@@ -558,10 +558,9 @@ impl HotTier {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the compaction or placement worker panicked"),
                 // Safe: the steps of both workers may be interrupted at any point.
-                Err(_) => tracing::error!(
-                    "the compaction or placement worker waits for a disk that does not respond; shutting \
-                     down without it"
-                ),
+                Err(_) => {
+                    tracing::error!("a worker waits for a disk that does not respond; it is left behind")
+                }
             }
         }
         self.inner.writer_queues.close(QueueClose::Seal);
@@ -569,10 +568,9 @@ impl HotTier {
         let _ = self.inner.writers_ended.lock().await.recv().await;
         let (done, sealed) = oneshot::channel();
         if self.inner.shared.segments.seals.send(SealRequest::Flush(done)).is_ok()
-            && mlgw_common::time::timeout(SEALS_STOP_TIMEOUT, sealed).await.is_err()
+            && mlgw_common::time::timeout(WORKERS_STOP_TIMEOUT, sealed).await.is_err()
         {
-            // Without a majority of the voters no seal is recorded. The next start seals as after a crash.
-            tracing::warn!("segments were not sealed in time; the next start seals them");
+            tracing::warn!("segments were not sealed, as without a majority; the next start seals them");
         }
     }
 }
@@ -658,10 +656,8 @@ async fn wait_stored(
     Ok(AppendedChunk { extent: location.into(), hold })
 }
 
-/// Maximum wait of a shutdown for the current step of compaction and of placing.
+/// Maximum wait of a shutdown for the current step of compaction and of placing, and for the last seals.
 const WORKERS_STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that a shutdown waits until the last seals are recorded.
-const SEALS_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the writers when the tier is dropped without a shutdown.
 const WRITERS_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -147,7 +147,13 @@ impl PeerServices for SharedServices {
     fn join(&self, _from: SocketAddr, body: Bytes) -> BoxFuture<'static, Result<Bytes, ServiceRefusal>> {
         self.0.joins.fetch_add(1, Ordering::SeqCst);
         let is_refused = body == "refuse" || self.0.refuses_joins.load(Ordering::SeqCst);
-        Box::pin(async move { if is_refused { Err(refusal()) } else { Ok(body) } })
+        let gate = (body == "wait").then(|| self.0.gate.clone());
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            if is_refused { Err(refusal()) } else { Ok(body) }
+        })
     }
 
     fn is_admitted(&self, node: NodeId) -> BoxFuture<'static, bool> {

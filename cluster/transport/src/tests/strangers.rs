@@ -1,21 +1,19 @@
 //! Tests of connections that have not passed the handshake: what they reach, and how many there may be.
 
 use super::nodes::{ECHO, TestCluster, TransportNode, late};
-use crate::backoff::JoinRate;
 use crate::body::SentBody;
 use crate::dial::{HttpClient, http_client, secure};
-use crate::wire::{BUSY, JOIN_PATH, NOT_UNDERSTOOD, PeerTarget};
+use crate::wire::{ANSWERED, JOIN_PATH, NOT_UNDERSTOOD, PeerTarget};
 use crate::{Channel, HandshakeRefusal, Hello, StreamClass, WireVersions, decode_answer};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, PEER_STRANGERS_MAX};
-use mlgw_common::time::{Instant, timeout};
+use mlgw_common::time::timeout;
 use mlgw_trust::join_client_config;
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -41,19 +39,13 @@ async fn ask(client: HttpClient, target: PeerTarget, body: Bytes) -> (http::Stat
 async fn a_request_to_join_holds_its_permit_until_the_connection_ends() {
     let cluster = TestCluster::new();
     let two = cluster.node(2).await;
-    *two.transport.state.joins.lock() = JoinRate::new(Instant::now() + Duration::from_hours(1));
     let client = connect(&two, join_client_config(cluster.authority.hash()).unwrap()).await;
-    let HttpClient { mut sender, mut connection, facts: _facts, cancel: _cancel } = client;
-    let request = PeerTarget::Join.request(SentBody::whole(Bytes::new()), late());
-    let response = tokio::select! {
-        response = sender.send_request(request) => response.unwrap(),
-        _ = &mut connection => panic!("the connection ended before the answer"),
-    };
-    assert_eq!(response.status(), BUSY);
-    // The connection is open, and is not polled any more.
+    let answer = tokio::spawn(ask(client, PeerTarget::Join, Bytes::from_static(b"wait")));
+    super::nodes::until(|| two.services.joins.load(Ordering::SeqCst) == 1).await;
     let strangers = two.transport.state.strangers.clone();
     assert_eq!(strangers.available_permits(), PEER_STRANGERS_MAX - 1);
-    drop((connection, sender, response));
+    two.services.gate.add_permits(1);
+    assert_eq!(answer.await.unwrap().0, ANSWERED);
     super::nodes::until(|| strangers.available_permits() == PEER_STRANGERS_MAX).await;
 }
 

@@ -1,0 +1,18 @@
+//! Numbers of the services of a node for its peers.
+//!
+//! They are part of the protocol between nodes, and are never used again for another service.
+
+/// Calls of the catalogue's members.
+pub(crate) const CATALOGUE: u16 = 1;
+/// Snapshots of the catalogue's groups.
+pub(crate) const SNAPSHOT: u16 = 2;
+/// Forwarded requests of clients.
+pub(crate) const REQUEST: u16 = 3;
+/// An empty call, by which nodes find out who is reachable. The answer is [`SERVES`], or empty.
+pub(crate) const PING: u16 = 4;
+/// Answer to a ping of a node that serves forwarded requests.
+pub(crate) const SERVES: &[u8] = &[1];
+/// Question whether a node, by its id in 8 bytes, is a member. The answer is [`YES`], or empty.
+pub(crate) const MEMBER: u16 = 5;
+/// Answer of a node whose rows have the node.
+pub(crate) const YES: &[u8] = &[1];
