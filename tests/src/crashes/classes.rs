@@ -40,6 +40,12 @@ pub(super) fn is_segment(path: &str) -> bool {
     path_in_data_dir(path).is_some_and(|path| path.starts_with("segments/") && path.ends_with(".seg"))
 }
 
+/// True for the segment that a new server writes first. A start removes a later one that is empty, for which
+/// it reads it at some time.
+pub(super) fn is_first_segment(path: &str) -> bool {
+    path_in_data_dir(path) == Some("segments/0000000000000001.seg")
+}
+
 pub(super) fn is_segment_directory(path: &str) -> bool {
     path_in_data_dir(path) == Some("segments")
 }

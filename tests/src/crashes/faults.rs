@@ -50,7 +50,7 @@ fn a_failed_segment_read_fails_that_read_and_the_next_one_works() {
     });
     server.stop();
     let server = bench.start();
-    bench.fail(DiskCall::Read, classes::is_segment, 0);
+    bench.fail(DiskCall::Read, classes::is_first_segment, 0);
     bench.runtime.block_on(async {
         let client = server.client();
         let failure = client.get(BUCKET, &key(content)).await.expect_err("the read fails");
