@@ -37,33 +37,46 @@ impl MembershipDriver {
         loop {
             let changed = self.catalogue.node_changed();
             for group in self.catalogue.groups() {
-                match self.catalogue.members(group) {
-                    Ok(members) => self.advance(&members).await,
-                    Err(_) => self.record_wait(group, None),
-                }
+                self.advance(group).await;
             }
             // Whether the time or a change ended the wait makes no difference.
             let _ = timeout(INTERVAL, changed).await;
         }
     }
 
-    /// Takes the next step of a group that this node leads.
-    async fn advance(&self, members: &GroupMembers) {
-        let group = members.group;
-        // The membership is in the log, and the rows of a new leader may not have been applied yet.
-        if self.catalogue.barrier(BarrierScope::System).await.is_err() {
+    /// Takes the next step of a group, if this node leads it.
+    async fn advance(&self, group: u32) {
+        let Some((members, step)) = self.decide(group) else {
+            self.record_wait(group, None);
             return;
-        }
-        let input = decision_input(members, &self.catalogue.nodes(), |node| self.probes.contact(node));
-        let step = decide(&input);
+        };
         let wait = if let MemberStep::Wait(reason) = &step { Some(*reason) } else { None };
         self.record_wait(group, wait);
         let done = match step {
-            MemberStep::Idle | MemberStep::Wait(_) => self.prefer_store(members).await,
-            step => self.carry_out(group, step).await,
+            MemberStep::Idle | MemberStep::Wait(_) => self.prefer_store(&members).await,
+            _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {
             tracing::info!(group, %error, "a change of the members was not carried out; it is decided again");
+        }
+    }
+
+    /// Decides by the facts that this node has now; `None` if it does not lead the group.
+    fn decide(&self, group: u32) -> Option<(GroupMembers, MemberStep)> {
+        let members = self.catalogue.members(group).ok()?;
+        let input = decision_input(&members, &self.catalogue.nodes(), |node| self.probes.contact(node));
+        Some((members, decide(&input)))
+    }
+
+    /// Carries out the step that follows from current rows. The membership is in the log of a new leader, and
+    /// the rows of nodes may not have been applied yet.
+    async fn carry_out_if_current(&self, group: u32) -> Result<(), ChangeMembersError> {
+        if self.catalogue.barrier(BarrierScope::System).await.is_err() {
+            return Ok(());
+        }
+        match self.decide(group) {
+            Some((_, step)) => self.carry_out(group, step).await,
+            None => Ok(()),
         }
     }
 

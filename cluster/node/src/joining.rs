@@ -27,13 +27,9 @@ use mlgw_trust::{
     CertificateAge, CertifiedNode, JoinToken, NodeCredentials, NodeFiles, NodeFilesError, NodeKey,
     PeerStarts, StartsFileError,
 };
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
-
-/// Name that [`NodeFiles`] gives the file with the key of a node.
-const KEY_FILE: &str = "node.key";
 
 /// A join of this machine.
 #[derive(Debug)]
@@ -207,7 +203,7 @@ pub(crate) fn begin<'a>(join: &'a JoinCluster<'a>) -> Result<BegunJoin<'a>, Join
     let owner = dir.owner()?;
     let folder = join.place.dir.join(CLUSTER_DIR);
     if let Some(owner) = &owner {
-        check_key(owner, folder.join(KEY_FILE))?;
+        check_key(owner, folder.join(NodeFiles::KEY_FILE))?;
     }
     let files = NodeFiles::new(&folder)?;
     let held = files.credentials()?;
@@ -228,7 +224,7 @@ pub(crate) fn begin<'a>(join: &'a JoinCluster<'a>) -> Result<BegunJoin<'a>, Join
 
 /// Checks what can be wrong before anything is created.
 fn check_arguments(join: &JoinCluster<'_>) -> Result<(), JoinClusterError> {
-    if join.address.host().parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
+    if join.address.is_unspecified() {
         return Err(JoinClusterError::Address(join.address.clone()));
     }
     if join.name.len() > NODE_TEXT_BYTES_MAX {

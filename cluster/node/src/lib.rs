@@ -6,8 +6,8 @@
 //! because the catalogue needs the peers and the transport needs the catalogue: [`PreparedNode::prepare`]
 //! reads the files and binds the listener, and [`PreparedNode::start`] opens it to peers.
 //!
-//! Until segments are replicated, one node has the bytes of all objects: the storage node with the lowest id,
-//! called the store of the cluster. All others forward requests to it.
+//! Until segments are replicated, one node has the bytes of all objects: the store of the cluster
+//! ([`STORE_NODE`]). All others forward requests to it.
 //!
 //! Rows of the catalogue are the only lasting state here, besides the files of `mlgw-trust` in the folder
 //! `cluster`. After a power loss a start continues from both.
@@ -37,6 +37,7 @@ pub use authority::AuthorityRowError;
 pub use joining::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
 pub use node::ClusterNode;
 pub use prepared::{NodeError, NodeOptions, PreparedNode};
+pub use routes::STORE_NODE;
 pub use services::RequestServer;
 pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};
 pub use tokens::{NewToken, TokenError};

@@ -1,9 +1,8 @@
 //! The start of a node of a cluster, in two halves.
 //!
-//! The first node has no certificate at its first start. It then creates the cluster's authority in the
-//! catalogue, of which it is the only voter, signs its own certificate and stores it last. After a power loss
-//! in between, the next start continues: an authority that exists is opened, and a certificate is signed
-//! again.
+//! The first node has no certificate at its first start. It is the only voter then: it creates the cluster's
+//! authority in the catalogue, signs its own certificate, and stores it last. After a power loss in between,
+//! the next start continues: an authority that exists is opened, and a certificate is signed again.
 
 use crate::admission::Admission;
 use crate::authority::{AuthorityRowError, create_authority, trusted_authorities};
@@ -22,6 +21,7 @@ use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::RecordedStart;
 use mlgw_metadata::catalogue::NodeReport;
 use mlgw_metadata::{Catalogue, MemberPeers, ProposeError};
+use mlgw_store::data_dir::CLUSTER_DIR;
 use mlgw_store::node_file::NodeDescription;
 use mlgw_transport::{
     AddressBook, BadPeerAddress, ClusterTransport, PeerAddress, TransportConfig, TransportError, WireVersions,
@@ -30,7 +30,6 @@ use mlgw_trust::{
     AuthorityError, NodeCredentials, NodeFiles, NodeFilesError, NodeStart, PeerStarts, StartsFileError,
 };
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -134,7 +133,7 @@ impl PreparedNode {
             description.start.filter(|_| description.is_clustered()).ok_or(NodeError::NotClustered)?;
         let (own, incarnation) = (description.node_id(), description.incarnation);
         let start = NodeStart { incarnation, counter: stamp.counter, nonce: stamp.nonce };
-        let files = NodeFiles::new(&options.dir.join("cluster"))?;
+        let files = NodeFiles::new(&options.dir.join(CLUSTER_DIR))?;
         let credentials = files.credentials()?;
         if credentials.is_none() && own != NodeId::SINGLE {
             return Err(NodeError::NoCertificate(own));
@@ -308,16 +307,17 @@ impl StartedParts {
 fn address_of(listen: &str, port: u16) -> Result<PeerAddress, NodeError> {
     let error = |reason: String| NodeError::Address { listen: listen.to_owned(), reason };
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
-    if ["0.0.0.0", "[::]", "::", ""].contains(&host) {
-        return Err(error("it stands for all interfaces".to_owned()));
+    let address: Result<PeerAddress, BadPeerAddress> = format!("{host}:{port}").parse();
+    let address = address.map_err(|bad| error(bad.to_string()))?;
+    match address.is_unspecified() {
+        true => Err(error("it stands for all interfaces".to_owned())),
+        false => Ok(address),
     }
-    format!("{host}:{port}").parse().map_err(|bad: BadPeerAddress| error(bad.to_string()))
 }
 
 /// Warns if other hosts cannot dial this node, although some are configured.
 fn warn_of_loopback(address: &PeerAddress, seeds: &[PeerAddress]) {
-    let is_loopback = |of: &PeerAddress| of.host().parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
-    if is_loopback(address) && seeds.iter().any(|seed| !is_loopback(seed)) {
+    if address.is_loopback() && seeds.iter().any(|seed| !seed.is_loopback()) {
         tracing::warn!(%address, "other hosts cannot dial this address: set cluster.address");
     }
 }

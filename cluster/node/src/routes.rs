@@ -1,11 +1,10 @@
 //! The range map of forwarding, from the rows of nodes.
 //!
-//! Until segments are replicated, all keys belong to the store of the cluster: the storage node with the
-//! lowest id, on which the cluster was initialized. It cannot be removed yet, so the map never changes once
-//! it is known.
+//! Until segments are replicated, all keys belong to the store of the cluster ([`STORE_NODE`]). It cannot be
+//! removed yet, so the map never changes once it is known.
 
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Node, NodeRole};
+use mlgw_formats::schema::Node;
 use mlgw_forwarding::route::RangeMembers;
 use mlgw_forwarding::{MapEpoch, RouteTable};
 use std::sync::Arc;
@@ -13,10 +12,13 @@ use std::sync::Arc;
 /// Epoch of the map.
 const KNOWN: MapEpoch = MapEpoch(1);
 
-/// The node that has the bytes of all objects; `None` while no row is known.
+/// The node that has the bytes of all objects: the server on which `mlgw cluster init` ran. No other node ever
+/// gets its id.
+pub const STORE_NODE: NodeId = NodeId::SINGLE;
+
+/// The store of the cluster; `None` while this node does not have its row.
 pub(crate) fn store_node(nodes: &[Arc<Node>]) -> Option<NodeId> {
-    let storage = nodes.iter().filter(|node| node.role() == NodeRole::Storage && !node.is_removed());
-    storage.map(|node| node.node_id()).min()
+    nodes.iter().any(|node| node.node_id() == STORE_NODE).then_some(STORE_NODE)
 }
 
 /// The map. Without a known node it is of the first epoch and has no member.
@@ -29,27 +31,32 @@ pub(crate) fn route_table(nodes: &[Arc<Node>]) -> RouteTable {
 
 #[cfg(test)]
 mod tests {
-    use super::{KNOWN, route_table, store_node};
+    use super::{KNOWN, STORE_NODE, route_table, store_node};
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Node, NodeRole};
+    use mlgw_formats::schema::Node;
     use mlgw_forwarding::route::RouteTarget;
     use mlgw_forwarding::{MapEpoch, RouteTable};
     use std::sync::Arc;
 
-    fn node(id: u64, role: NodeRole) -> Arc<Node> {
-        Arc::new(Node { id, role: role as i32, ..Node::default() })
+    fn nodes(ids: &[u64]) -> Vec<Arc<Node>> {
+        ids.iter().map(|id| Arc::new(Node { id: *id, ..Node::default() })).collect()
     }
 
     #[test]
-    fn all_keys_belong_to_the_storage_node_with_the_lowest_id() {
-        let nodes = [node(1, NodeRole::Gateway), node(2, NodeRole::Storage), node(3, NodeRole::Storage)];
-        assert_eq!(store_node(&nodes), Some(NodeId(2)));
-        let table = route_table(&nodes);
+    fn all_keys_belong_to_the_node_on_which_the_cluster_began() {
+        assert_eq!(store_node(&nodes(&[1, 2, 3])), Some(STORE_NODE));
+        let table = route_table(&nodes(&[1, 2, 3]));
         assert_eq!(table.epoch, KNOWN);
         let target = RouteTarget { bucket: Some("bucket"), key: Some("key") };
-        assert!(table.is_owner(NodeId(2), target) && !table.is_owner(NodeId(3), target));
-        assert!(table.is_owner(NodeId(2), RouteTarget::default()));
-        assert_eq!(route_table(&[]), RouteTable::default());
+        assert!(table.is_owner(STORE_NODE, target) && !table.is_owner(NodeId(2), target));
+        assert!(table.is_owner(STORE_NODE, RouteTarget::default()));
+    }
+
+    #[test]
+    fn without_the_row_of_the_store_there_is_no_member() {
+        for known in [nodes(&[]), nodes(&[2, 3])] {
+            assert_eq!((store_node(&known), route_table(&known)), (None, RouteTable::default()));
+        }
         assert_eq!(RouteTable::default().epoch, MapEpoch(0));
     }
 }

@@ -8,6 +8,7 @@ use mlgw_common::limits::PEER_ADDRESS_BYTES_MAX;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -46,6 +47,22 @@ impl PeerAddress {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// True if the host is an address that stands for all interfaces of a machine: no other host can dial it.
+    #[must_use]
+    pub fn is_unspecified(&self) -> bool {
+        self.ip().is_some_and(|ip| ip.is_unspecified())
+    }
+
+    /// True if only the machine itself can dial it.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.host().eq_ignore_ascii_case("localhost") || self.ip().is_some_and(|ip| ip.is_loopback())
+    }
+
+    fn ip(&self) -> Option<IpAddr> {
+        self.host().parse().ok()
     }
 
     /// The whole text.
@@ -168,6 +185,26 @@ mod tests {
         }
         let long = format!("{}:1", "a".repeat(400));
         assert_eq!(long.parse::<PeerAddress>(), Err(BadPeerAddress::TooLong(402)));
+    }
+
+    #[test]
+    fn addresses_that_other_hosts_cannot_dial_are_recognized() {
+        for (text, is_unspecified, is_loopback) in [
+            ("0.0.0.0:1", true, false),
+            ("[::]:1", true, false),
+            ("127.1.2.3:1", false, true),
+            ("[::1]:1", false, true),
+            ("Localhost:1", false, true),
+            ("10.0.0.1:1", false, false),
+            ("node-1:1", false, false),
+        ] {
+            let address: PeerAddress = text.parse().unwrap();
+            assert_eq!(
+                (address.is_unspecified(), address.is_loopback()),
+                (is_unspecified, is_loopback),
+                "{text}"
+            );
+        }
     }
 
     #[test]

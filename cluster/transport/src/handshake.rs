@@ -125,7 +125,7 @@ pub enum HandshakeRefusal {
 }
 
 impl HandshakeRefusal {
-    /// Code of [`Self::Start`].
+    /// Code of [`Self::Start`], by which a node on an old copy of its disk finds out that it must stop.
     pub const START_CODE: u32 = 7;
 
     /// Number of the reason on the wire and in metrics.
@@ -138,6 +138,8 @@ impl HandshakeRefusal {
             Self::WrongNode { .. } => 4,
             Self::OwnNode(_) => 5,
             Self::Removed(_) => 6,
+            // The start of the other side is not wrong.
+            Self::Start(StartRefusal::TooManyNodes { .. }) => 12,
             Self::Start(_) => Self::START_CODE,
             Self::NotStored(_) => 8,
             Self::Malformed(_) => 9,

@@ -28,7 +28,6 @@ use zeroize::Zeroizing;
 const FORMAT: u32 = 1;
 /// First line of `node.key`.
 const KEY_BEGIN: &str = "mlgw-node-key 1 ";
-const KEY_FILE: &str = "node.key";
 const CERTIFICATE_FILE: &str = "certificate.json";
 
 /// Error of the files of a node.
@@ -99,6 +98,9 @@ pub struct NodeFiles {
 }
 
 impl NodeFiles {
+    /// Name of the file with the private key.
+    pub const KEY_FILE: &str = "node.key";
+
     /// Files in the folder `dir`, which is created if it is missing.
     ///
     /// # Errors
@@ -127,7 +129,7 @@ impl NodeFiles {
         if let Some(key) = self.stored_key()? {
             return Ok(key);
         }
-        let path = self.dir.join(KEY_FILE);
+        let path = self.dir.join(Self::KEY_FILE);
         if self.dir.join(CERTIFICATE_FILE).exists() {
             return Err(NodeFilesError::NoKey { path });
         }
@@ -139,7 +141,7 @@ impl NodeFiles {
     }
 
     fn stored_key(&self) -> Result<Option<NodeKey>, NodeFilesError> {
-        let path = self.dir.join(KEY_FILE);
+        let path = self.dir.join(Self::KEY_FILE);
         let Some(bytes) = read(&path)? else { return Ok(None) };
         let damaged = |reason: String| NodeFilesError::Damaged { path: path.clone(), reason };
         let text = std::str::from_utf8(&bytes).ok();
@@ -180,8 +182,9 @@ impl NodeFiles {
     pub fn credentials(&self) -> Result<Option<NodeCredentials>, NodeFilesError> {
         let path = self.dir.join(CERTIFICATE_FILE);
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        let key =
-            self.stored_key()?.ok_or_else(|| NodeFilesError::NoKey { path: self.dir.join(KEY_FILE) })?;
+        let key = self
+            .stored_key()?
+            .ok_or_else(|| NodeFilesError::NoKey { path: self.dir.join(Self::KEY_FILE) })?;
         let damaged = |reason: String| NodeFilesError::Damaged { path: path.clone(), reason };
         let head: FormatOnly = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         if head.format > FORMAT {

@@ -173,7 +173,7 @@ async fn open_catalogue(
         return Ok((Catalogue::open(start.catalogue_options(config)?).await?, None));
     }
     let (catalogue, cluster) = member::open_catalogue(config, start).await?;
-    member::until_current(&catalogue).await;
+    member::unless_superseded(&cluster, member::until_current(&catalogue)).await?;
     Ok((catalogue, Some(cluster)))
 }
 

@@ -50,7 +50,7 @@ pub(super) struct ForwardingNode {
 impl ForwardingNode {
     pub(super) async fn open(config: &Config, start: StartResources) -> Result<Self, ServeError> {
         let (catalogue, cluster) = member::open_catalogue(config, &start).await?;
-        member::until_member(&cluster).await;
+        member::unless_superseded(&cluster, member::until_member(&cluster)).await?;
         let StartResources { mut dir, sealer, machine, files, clock, .. } = start;
         // The log has carried the identity since it was opened, and the rows that have arrived carry the
         // timeline of the cluster. There are no segments.

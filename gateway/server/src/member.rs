@@ -96,6 +96,20 @@ pub(super) async fn until_member(cluster: &ClusterNode) {
     reporting(cluster.until_member(), report).await;
 }
 
+/// Waits for `work` of a start, unless a peer knows a later start of this node.
+///
+/// # Errors
+/// [`ServeError::Superseded`].
+pub(super) async fn unless_superseded(
+    cluster: &ClusterNode,
+    work: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    tokio::select! {
+        () = work => Ok(()),
+        () = cluster.until_superseded() => Err(ServeError::Superseded),
+    }
+}
+
 /// Waits for `work`, and reports periodically that it is not complete.
 async fn reporting(work: impl Future<Output = ()>, report: impl Fn()) {
     let mut work = pin!(work);

@@ -8,11 +8,12 @@ use super::ServeError;
 use super::error::io_error;
 use super::files::FileBudget;
 use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
-use mlgw_common::{ByteSize, Clock, NodeId, Secret};
+use mlgw_common::{ByteSize, Clock, Secret};
 use mlgw_config::{Config, Durability, MachineSizes};
 use mlgw_credentials::{RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{BodyRelease, CatalogueOptions, CheckpointOptions};
+use mlgw_node::STORE_NODE;
 use mlgw_segments::hot::log_floor;
 use mlgw_store::data_dir::{self, DataDir};
 use mlgw_store::node_file::NodeDescription;
@@ -35,21 +36,12 @@ pub(super) enum ClusterPart {
 impl ClusterPart {
     /// Returns the part of the server that `node` describes.
     fn of(node: &NodeDescription) -> Self {
-        match (node.is_clustered(), is_store(node)) {
-            (false, _) => Self::Alone,
-            (true, true) => Self::Store,
-            (true, false) => Self::Forwarding,
+        match node.is_clustered() {
+            false => Self::Alone,
+            true if node.node_id() == STORE_NODE => Self::Store,
+            true => Self::Forwarding,
         }
     }
-}
-
-/// Returns true if a node of a cluster has the bytes of all objects of the cluster.
-///
-/// Segments are not replicated yet. All objects are therefore on the server on which `mlgw cluster init` ran,
-/// and a new one is written there. That server has the number 1, the lowest of all, which no other node ever
-/// gets.
-fn is_store(node: &NodeDescription) -> bool {
-    node.node_id() == NodeId::SINGLE
 }
 
 /// The locked directories and the machine of a start.

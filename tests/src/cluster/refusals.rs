@@ -4,30 +4,48 @@ use super::testbed::{STORE, TestCluster, assert_reads, keys_before, put, wait_un
 use crate::server::ServerSetup;
 use crate::store::copy_directory;
 
-/// Node of which a copy is made.
+/// Node whose directory is copied.
 const COPIED: usize = 3;
 
 #[test]
 fn a_copied_directory_is_refused_by_its_peers_and_the_cluster_goes_on() {
     let mut cluster = TestCluster::three();
     cluster.stop(COPIED);
-    let copy = cluster.new_member("copy");
-    copy_directory(&cluster.member(COPIED).setup.data_dir, &copy.setup.data_dir);
+    let [copy, old_copy] = ["copy", "old-copy"].map(|name| cluster.new_member(name));
+    for copy in [&copy, &old_copy] {
+        copy_directory(&cluster.member(COPIED).setup.data_dir, &copy.setup.data_dir);
+    }
+    start_copied(&mut cluster);
+    // Its start has the number of the running node's.
+    assert_stops(&copy.setup, "two copies of its disk run");
+    goes_on(&cluster);
+    cluster.stop(COPIED);
+    start_copied(&mut cluster);
+    // Its start has a lower number.
+    assert_stops(&old_copy.setup, "it runs on an old copy of its disk");
+    goes_on(&cluster);
+    for reason in ["two copies of its disk run", "old copy of its disk"] {
+        assert!(!cluster.process(COPIED).log().contains(reason), "{}", cluster.process(COPIED).log());
+    }
+}
+
+/// Starts the node whose directory is copied, and waits until its peers know this start.
+fn start_copied(cluster: &mut TestCluster) {
     cluster.start(COPIED);
     for other in [STORE, 2] {
         wait_until(&format!("node {other} reaches the node after its restart"), || {
             cluster.view(other).node(COPIED).is_some_and(|node| node.reachable == Some(true))
         });
     }
-    let mut running = copy.setup.spawn();
-    wait_until("the log of the copy names the refusal", || {
-        running.assert_running("before it was refused");
-        running.log().contains("two copies of its disk run")
-    });
-    goes_on(&cluster);
-    assert!(!cluster.process(COPIED).log().contains("two copies of its disk run"));
-    running.kill();
-    goes_on(&cluster);
+}
+
+/// Starts a copy, and asserts that it stops with an error that names the refusal of its peers.
+fn assert_stops(copy: &ServerSetup, reason: &str) {
+    let mut running = copy.spawn();
+    let status = running.wait_exit();
+    let log = running.log();
+    assert!(!status.success(), "{status:?}\n{log}");
+    assert!(log.contains(reason) && log.contains("a peer knows a later start of this node"), "{log}");
 }
 
 /// Asserts that every node serves, and that the node with the copy is still the one that peers reach.

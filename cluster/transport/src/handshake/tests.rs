@@ -6,7 +6,7 @@ use super::{
 use crate::channel::Channel;
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
 use mlgw_common::{ClusterId, Incarnation, NodeId, hex};
-use mlgw_trust::{CertifiedNode, NodeStart};
+use mlgw_trust::{CertifiedNode, NodeStart, StartRefusal};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -138,4 +138,16 @@ fn each_reason_to_refuse_is_found() {
 fn long_texts_of_refusals_are_cut_between_characters() {
     let text = cut("é".repeat(REFUSAL_TEXT_BYTES_MAX));
     assert!(text.len() <= REFUSAL_TEXT_BYTES_MAX && text.len() + 2 > REFUSAL_TEXT_BYTES_MAX);
+}
+
+#[test]
+fn only_an_old_or_copied_start_has_the_code_by_which_a_node_stops() {
+    let node = NodeId(7);
+    let older = StartRefusal::Older { node, stated: 1, known: 2 };
+    let copied = StartRefusal::Copied { node, counter: 2 };
+    for refusal in [older, copied] {
+        assert_eq!(HandshakeRefusal::Start(refusal).code(), HandshakeRefusal::START_CODE);
+    }
+    let full = HandshakeRefusal::Start(StartRefusal::TooManyNodes { node });
+    assert_ne!(full.code(), HandshakeRefusal::START_CODE);
 }

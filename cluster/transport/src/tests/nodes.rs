@@ -59,7 +59,7 @@ pub(super) struct TestServices {
     pub(super) joins: AtomicUsize,
     /// True if all requests to join are refused with code 7.
     pub(super) refuses_joins: AtomicBool,
-    /// Nodes of which the cluster has no record.
+    /// Nodes without a record in the cluster.
     pub(super) not_members: Mutex<BTreeSet<NodeId>>,
     pub(super) stated: Mutex<Vec<(NodeId, PeerAddress)>>,
     /// The end of the last body that [`SINK`] read.

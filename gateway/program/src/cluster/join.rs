@@ -8,18 +8,17 @@ use clap::{Args, ValueEnum};
 use mlgw_cli::cluster::{TOKEN_VARIABLE, is_loopback};
 use mlgw_cli::output::Out;
 use mlgw_cli::{CliError, ConfigFile, run_async};
-use mlgw_common::limits::{CLUSTER_SEEDS_MAX, JOIN_TOKEN_BYTES_MAX, NODE_TEXT_BYTES_MAX};
+use mlgw_common::limits::{CLUSTER_SEEDS_MAX, JOIN_TOKEN_BYTES_MAX};
 use mlgw_common::time::Instant;
 use mlgw_common::{Clock as _, SystemClock};
 use mlgw_config::{Address, Config, ConfigSources, LoadedConfig};
-use mlgw_node::{JoinCluster, JoinedNode, join_cluster};
+use mlgw_node::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
 use mlgw_store::StoreLocation;
 use mlgw_store::node_file::DirectoryRole;
 use mlgw_transport::PeerAddress;
 use mlgw_trust::JoinToken;
 use serde_json::json;
 use std::io::{self, Read};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,9 +101,18 @@ pub(super) fn run(args: JoinArgs, out: Out) -> Result<(), CliError> {
             now: SystemClock.now(),
             deadline: Instant::now() + PATIENCE,
         };
-        join_cluster(join).await.map_err(|error| CliError::Failed(error.to_string()))
+        join_cluster(join).await.map_err(join_failure)
     })?;
     show(&joined, &config.data_dir, args.file.config.as_deref(), out)
+}
+
+fn join_failure(error: JoinClusterError) -> CliError {
+    match error {
+        JoinClusterError::NoSeeds | JoinClusterError::Address(_) | JoinClusterError::Name(_) => {
+            CliError::Usage(error.to_string())
+        }
+        _ => CliError::Failed(error.to_string()),
+    }
 }
 
 fn show(joined: &JoinedNode, dir: &Path, config: Option<&Path>, out: Out) -> Result<(), CliError> {
@@ -132,26 +140,14 @@ fn show(joined: &JoinedNode, dir: &Path, config: Option<&Path>, out: Out) -> Res
 impl JoinPlan {
     /// Checks the arguments, and takes what they omit from the configuration.
     fn of(args: &JoinArgs, config: &Config) -> Result<Self, CliError> {
-        if args.name.len() > NODE_TEXT_BYTES_MAX {
-            let length = args.name.len();
-            let message =
-                format!("--name has {length} bytes: use a name of at most {NODE_TEXT_BYTES_MAX} bytes");
-            return Err(CliError::Usage(message));
-        }
         let seeds = seeds_of(&args.seeds, config)?;
         let address = match (&args.address, &config.cluster.address) {
             (Some(given), _) => given.clone(),
             (None, Some(address)) => peer_address("cluster.address", address)?,
             (None, None) => peer_address("cluster.listen", &config.cluster.listen)?,
         };
-        if address.host().parse::<IpAddr>().is_ok_and(|host| host.is_unspecified()) {
-            return Err(CliError::Usage(format!(
-                "--address {address} means all addresses of this host, and no other host can connect to it: \
-                 give a name or one address of this host"
-            )));
-        }
-        if is_loopback(address.as_str())
-            && let Some(seed) = seeds.iter().find(|seed| !is_loopback(seed.as_str()))
+        if address.is_loopback()
+            && let Some(seed) = seeds.iter().find(|seed| !seed.is_loopback())
         {
             return Err(CliError::Usage(format!(
                 "other hosts, such as {seed}, cannot connect to this node at {address}: set cluster.listen \
@@ -159,7 +155,7 @@ impl JoinPlan {
             )));
         }
         let listen = config.cluster.listen.to_string();
-        if !is_loopback(address.as_str()) && is_loopback(&listen) {
+        if !address.is_loopback() && is_loopback(&listen) {
             return Err(CliError::Usage(format!(
                 "`mlgw serve` would listen for other nodes on {listen} alone, and {address} is to reach it: \
                  set cluster.listen and cluster.address in the configuration of this node first"
@@ -217,12 +213,12 @@ fn token_from(stdin: &mut impl Read) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{JoinPlan, STDIN, token_of};
+    use super::{JoinClusterError, JoinPlan, STDIN, join_failure, token_of};
     use crate::cluster::ClusterCommand;
     use crate::{Cli, ProgramCommand};
     use clap::{CommandFactory as _, Parser as _};
     use mlgw_cli::CliError;
-    use mlgw_common::limits::{CLUSTER_SEEDS_MAX, NODE_TEXT_BYTES_MAX};
+    use mlgw_common::limits::CLUSTER_SEEDS_MAX;
     use mlgw_config::{ConfigSources, LoadedConfig};
     use mlgw_trust::{AuthorityHash, JoinToken};
 
@@ -274,13 +270,10 @@ mod tests {
     fn an_address_that_no_other_node_can_use_is_refused() {
         let loopback = refusal(&["--seed", "10.0.0.1:1"], &[]);
         assert!(loopback.starts_with("other hosts, such as 10.0.0.1:1, cannot connect"), "{loopback}");
-        let any = refusal(&["--seed", "10.0.0.1:1", "--address", "[::]:1"], &[]);
-        assert!(any.starts_with("--address [::]:1 means all addresses"), "{any}");
         let port = refusal(&["--seed", "127.0.0.1:1"], &[("MLGW_CLUSTER__LISTEN", "127.0.0.1:0")]);
         assert!(port.starts_with("cluster.listen: \"127.0.0.1:0\" has no port"), "{port}");
-        let long = "n".repeat(NODE_TEXT_BYTES_MAX + 1);
-        let named = refusal(&["--seed", "127.0.0.1:1", "--name", &long], &[]);
-        assert!(named.starts_with("--name has 321 bytes"), "{named}");
+        let any = join_failure(JoinClusterError::Address("[::]:1".parse().unwrap()));
+        assert_eq!((any.status(), join_failure(JoinClusterError::Name(321)).status()), (2, 2), "{any}");
     }
 
     #[test]

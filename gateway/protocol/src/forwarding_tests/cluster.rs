@@ -162,8 +162,7 @@ impl TestMember {
 }
 
 impl ForwardingCluster {
-    /// Opens members with the numbers 1 to `count`, each of which owns every key, and node 9 without a
-    /// store.
+    /// Opens members with the numbers 1 to `count`, and node 9 without a store. Each member owns every key.
     pub(super) async fn open(count: u64) -> Self {
         Self::open_with(count, TestDomains::default()).await
     }
