@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Epoch of the map.
 const KNOWN: MapEpoch = MapEpoch(1);
 
-/// The node that has the bytes of all objects: the server on which `mlgw cluster init` ran. No other node ever
-/// gets its id.
+/// The node that has the bytes of all objects: the server on which `mlgw cluster init` ran. No other node
+/// ever gets its id.
 pub const STORE_NODE: NodeId = NodeId::SINGLE;
 
 /// The store of the cluster; `None` while this node does not have its row.
