@@ -1,6 +1,6 @@
 //! Fuzz targets for every decoder of bytes that mlgw did not just write itself.
 //!
-//! The targets link the pure packages. Three decoders that belong to larger packages are compiled from
+//! The targets link the pure packages. Four decoders that belong to larger packages are compiled from
 //! their own files. No server, store or RocksDB is linked. A target accepts any bytes. It fails if a
 //! decoder panics, or if a property that the module of the target states does not hold.
 #![allow(
@@ -15,6 +15,9 @@ pub mod config;
 
 #[path = "../../tiering/cache/src/writeback/record.rs"]
 pub mod write_back_record;
+
+#[path = "../../cluster/node/src/join_wire.rs"]
+mod join_wire;
 
 pub mod listing_token;
 

@@ -1,9 +1,10 @@
-//! Clusters of the shipped server, made by the commands that an operator uses: a store of all objects, two
+//! Clusters of the shipped server, made by the commands that an operator uses: the store of the cluster, two
 //! more storage nodes, and a gateway.
 //!
 //! - `testbed`: makes a cluster, and starts, stops and kills its nodes;
 //! - `view`: the cluster as one of its nodes describes it;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
+//! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
 //! - `losses`: nodes are killed under load, one at a time;
 //! - `majority`: two of three voters are down;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
@@ -17,6 +18,7 @@ mod joining;
 mod losses;
 mod majority;
 mod refusals;
+mod replicas;
 mod restarts;
-mod testbed;
+pub(crate) mod testbed;
 mod view;

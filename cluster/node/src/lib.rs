@@ -6,8 +6,8 @@
 //! because the catalogue needs the peers and the transport needs the catalogue: [`PreparedNode::prepare`]
 //! reads the files and binds the listener, and [`PreparedNode::start`] opens it to peers.
 //!
-//! Until segments are replicated, one node has the bytes of all objects: the store of the cluster
-//! ([`STORE_NODE`]). All others forward requests to it.
+//! One node has the bytes of all objects and serves all requests: the store of the cluster ([`STORE_NODE`]).
+//! All others forward requests to it, and storage nodes copy its sealed segments.
 //!
 //! Rows of the catalogue are the only lasting state here, besides the files of `mlgw-trust` in the folder
 //! `cluster`. After a power loss a start continues from both.
@@ -15,6 +15,7 @@
 mod admission;
 mod authority;
 mod book;
+mod copies;
 mod driver;
 mod facts;
 mod join_wire;
@@ -24,7 +25,9 @@ mod numbers;
 mod peers;
 mod prepared;
 mod probes;
+mod refusals;
 mod renewal;
+mod replicas;
 mod reports;
 mod routes;
 mod seeds;
@@ -34,9 +37,11 @@ mod streams;
 mod tokens;
 
 pub use authority::AuthorityRowError;
+pub use copies::CopyStatus;
 pub use joining::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
 pub use node::ClusterNode;
 pub use prepared::{NodeError, NodeOptions, PreparedNode};
+pub use replicas::SegmentServer;
 pub use routes::STORE_NODE;
 pub use services::RequestServer;
 pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};

@@ -3,9 +3,11 @@
 //! Its tasks end with [`ClusterNode::stop`] or with the last handle: the transport, the driver of the
 //! membership, probes, reports, the renewal of the certificate, and what follows the rows of nodes.
 
+use crate::copies::ClusterStorageNodes;
 use crate::driver::GroupWaits;
 use crate::peers::RunningTransport;
 use crate::probes::Probes;
+use crate::replicas::{SegmentServer, TransportSegmentPeers};
 use crate::reports::ServingState;
 use crate::routes::{route_table, store_node};
 use crate::services::{NodeServices, RequestServer};
@@ -17,6 +19,7 @@ use mlgw_common::time::timeout;
 use mlgw_common::{Clock, ClusterId, NodeId};
 use mlgw_forwarding::{MemberStreams, RouteTable};
 use mlgw_metadata::Catalogue;
+use mlgw_segments::hot::{SegmentPeers, StorageNodes};
 use mlgw_transport::ClusterTransport;
 use mlgw_trust::PeerStarts;
 use std::fmt;
@@ -81,6 +84,32 @@ impl ClusterNode {
         self.shared.services.serve_requests(server);
     }
 
+    /// Serves bytes of the replicas of this node to other nodes. Before this call they get a refusal.
+    pub fn serve_segments(&self, server: Arc<dyn SegmentServer>) {
+        self.shared.services.serve_segments(server);
+    }
+
+    /// Serves no bytes of replicas from now on, and cuts the streams that have begun.
+    pub fn stop_segments(&self) {
+        self.shared.services.stop_segments();
+    }
+
+    /// The replicas of the other nodes.
+    #[must_use]
+    pub fn segment_peers(&self) -> Arc<dyn SegmentPeers> {
+        Arc::new(TransportSegmentPeers::new(Arc::clone(&self.shared.transport)))
+    }
+
+    /// The storage nodes of the cluster, kept up to date.
+    #[must_use]
+    pub fn storage_nodes(&self) -> Arc<dyn StorageNodes> {
+        Arc::new(ClusterStorageNodes {
+            own: self.shared.own,
+            catalogue: self.shared.catalogue.clone(),
+            probes: Arc::clone(&self.shared.probes),
+        })
+    }
+
     /// Marks this node as one that stops: the others transfer no leadership to it.
     pub fn stop_serving(&self) {
         self.shared.services.stop_serving();
@@ -124,7 +153,7 @@ impl ClusterNode {
         store.is_some_and(|store| store == self.shared.own || self.shared.probes.serves(store))
     }
 
-    /// Status of the cluster as this node sees it.
+    /// Status of the cluster as this node sees it. Reads the rows of all segments.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
         let shared = &self.shared;

@@ -16,3 +16,5 @@ pub(crate) const SERVES: &[u8] = &[1];
 pub(crate) const MEMBER: u16 = 5;
 /// Answer of a node whose rows have the node.
 pub(crate) const YES: &[u8] = &[1];
+/// Bytes of replicas of segments.
+pub(crate) const REPLICA: u16 = 6;

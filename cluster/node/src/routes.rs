@@ -1,7 +1,7 @@
 //! The range map of forwarding, from the rows of nodes.
 //!
-//! Until segments are replicated, all keys belong to the store of the cluster ([`STORE_NODE`]). It cannot be
-//! removed yet, so the map never changes once it is known.
+//! Until open segments are replicated, all keys belong to the store of the cluster ([`STORE_NODE`]). It
+//! cannot be removed yet, so the map never changes once it is known.
 
 use mlgw_common::NodeId;
 use mlgw_formats::schema::Node;

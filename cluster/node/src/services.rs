@@ -4,8 +4,10 @@
 //! [`crate::numbers`].
 
 use crate::admission::Admission;
-use crate::numbers::{CATALOGUE, MEMBER, PING, REQUEST, SERVES, SNAPSHOT, YES};
+use crate::numbers::{CATALOGUE, MEMBER, PING, REPLICA, REQUEST, SERVES, SNAPSHOT, YES};
 use crate::peers::RunningTransport;
+use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
+use crate::replicas::{SegmentServer, ServedReplicas};
 use crate::streams::{member_body, peer_body};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -31,16 +33,6 @@ use std::time::Duration;
 /// Longest time in which peers answer [`MEMBER`].
 const MEMBER_ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// Code of the refusal of a service that this version does not have.
-const UNKNOWN_SERVICE: u32 = 1;
-/// Code of the refusal of a call or snapshot by the catalogue.
-const CATALOGUE_REFUSED: u32 = 2;
-/// Code of the refusal of a forwarded request by a node that serves none.
-const NOT_SERVING: u32 = 3;
-
-/// Code of the refusal of a call that cannot be decoded.
-const MALFORMED: u32 = 4;
-
 /// Serves requests of clients that other nodes forward.
 pub trait RequestServer: Send + Sync + 'static {
     /// Judges a request by its head and returns the verdict and the answer.
@@ -56,6 +48,7 @@ pub(crate) struct NodeServices {
     requests: Arc<OnceLock<Arc<dyn RequestServer>>>,
     /// True from the begin of serving until the stop.
     serves: Arc<AtomicBool>,
+    replicas: Arc<ServedReplicas>,
 }
 
 impl NodeServices {
@@ -66,6 +59,7 @@ impl NodeServices {
             admission: Arc::new(admission),
             requests: Arc::default(),
             serves: Arc::default(),
+            replicas: Arc::default(),
         }
     }
 
@@ -79,6 +73,16 @@ impl NodeServices {
     /// Answers pings as a node that does not serve: it stops.
     pub(crate) fn stop_serving(&self) {
         self.serves.store(false, Ordering::Release);
+    }
+
+    /// Serves bytes of the replicas of this node from now on.
+    pub(crate) fn serve_segments(&self, server: Arc<dyn SegmentServer>) {
+        self.replicas.serve(server);
+    }
+
+    /// Serves no bytes of replicas from now on.
+    pub(crate) fn stop_segments(&self) {
+        self.replicas.stop();
     }
 
     /// True if the rows of this node have the node, and it is not removed. `None` if they do not have it. A
@@ -164,6 +168,8 @@ impl PeerServices for NodeServices {
             match stream.service {
                 SNAPSHOT => services.accept_snapshot(stream),
                 REQUEST => services.serve_request(stream).await,
+                // The body of the request is empty.
+                REPLICA => services.replicas.open(stream.peer, &stream.head),
                 service => Err(unknown(service)),
             }
         }
@@ -194,12 +200,4 @@ impl PeerServices for NodeServices {
 
 fn refused(why: CallRefused) -> ServiceRefusal {
     refusal(CATALOGUE_REFUSED, &why.0)
-}
-
-fn unknown(service: u16) -> ServiceRefusal {
-    refusal(UNKNOWN_SERVICE, &format!("this version has no service {service}: upgrade this node"))
-}
-
-fn refusal(code: u32, message: &str) -> ServiceRefusal {
-    ServiceRefusal { code, message: message.to_owned() }
 }

@@ -8,7 +8,7 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 2;
+pub const CLUSTER_VERSION: u32 = 3;
 
 /// The version of a catalogue that names none.
 pub const FIRST_CLUSTER_VERSION: u32 = 1;
@@ -16,8 +16,12 @@ pub const FIRST_CLUSTER_VERSION: u32 = 1;
 /// The first version with several nodes: commands of membership, and the later fields of nodes.
 pub const MEMBERSHIP_CLUSTER_VERSION: u32 = 2;
 
+/// The first version with several replicas of a segment.
+pub const REPLICATION_CLUSTER_VERSION: u32 = 3;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
-const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
+const _: () = assert!(REPLICATION_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +38,10 @@ impl Change {
     #[must_use]
     pub const fn cluster_version(&self) -> u32 {
         match self {
+            Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
+            Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
+            Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
+            Self::SealSegment(seal) if !seal.replicas.is_empty() => REPLICATION_CLUSTER_VERSION,
             // A member that does not know the version stops here, before the commands that it allows.
             Self::SetClusterVersion(set) => set.version,
             Self::PutNode(put) if put.node.has_membership_fields() => MEMBERSHIP_CLUSTER_VERSION,
@@ -93,9 +101,14 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, check_known};
-    use crate::command::{Change, Command, LeaseBodies, PutNode, RemoveNode, SetClusterVersion};
-    use crate::schema::Node;
+    use super::{
+        CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, check_known,
+    };
+    use crate::command::{
+        Change, Command, CreateSegment, LeaseBodies, PlaceSegment, PutNode, RemoveNode, SealSegment,
+        SetClusterVersion, SetReplicas,
+    };
+    use crate::schema::{Node, Replica};
 
     #[test]
     fn a_command_of_a_later_version_is_unknown() {
@@ -116,5 +129,23 @@ mod tests {
         let first = Node { id: 1, address: "h:1".into(), joined_ms: 5, ..Node::default() };
         assert_eq!(check_known(&put(first.clone()), 1), Ok(()));
         assert_eq!(check_known(&put(Node { role: 1, ..first }), 1), later);
+    }
+    #[test]
+    fn a_build_of_version_2_knows_one_replica_of_each_segment() {
+        let later = Err(LaterCommand { needs: REPLICATION_CLUSTER_VERSION, known: 2 });
+        let set = Command::from(Change::SetReplicas(SetReplicas::default()));
+        assert_eq!(check_known(&set, 2), later);
+        let place = |changes| PlaceSegment { segment: 1, changes, ..PlaceSegment::default() };
+        let place = |changes| Command::from(Change::PlaceSegment(place(changes)));
+        assert_eq!(check_known(&place(None), 1), Ok(()));
+        assert_eq!(check_known(&place(Some(0)), 2), later);
+        let seal =
+            |replicas| Command::from(Change::SealSegment(SealSegment { segment: 1, length: 5, replicas }));
+        assert_eq!(check_known(&seal(vec![]), 1), Ok(()));
+        assert_eq!(check_known(&seal(vec![Replica::default()]), 2), later);
+        let create = |followers| CreateSegment { followers, ..CreateSegment::default() };
+        let create = |followers| Command::from(Change::CreateSegment(create(followers)));
+        assert_eq!(check_known(&create(vec![]), 1), Ok(()));
+        assert_eq!(check_known(&create(vec![Replica::default()]), 2), later);
     }
 }

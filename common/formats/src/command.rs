@@ -35,6 +35,7 @@ pub use quota::{SetBucketQuota, SetKeyQuota};
 pub use reply::{QuotaSubject, Reject, Reply, WrittenVersion};
 pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
+    SetReplicas,
 };
 pub use system::{
     BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
@@ -52,7 +53,7 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42"
+            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43"
     )]
     pub change: Option<Change>,
 }
@@ -187,6 +188,9 @@ pub enum Change {
     /// Group 0: removes a node for ever.
     #[prost(message, tag = "42")]
     RemoveNode(RemoveNode),
+    /// Group 0: changes the list of replicas of a sealed segment.
+    #[prost(message, tag = "43")]
+    SetReplicas(SetReplicas),
 }
 
 impl Command {

@@ -6,6 +6,7 @@
 //! - [`cluster_version`]: the version from which every member knows a command;
 //! - [`log_batch`], [`log_entry`], [`log_types`]: entries of the log;
 //! - [`member_calls`], [`member_snapshot`]: calls and snapshots between the members of a Raft group;
+//! - [`append_frames`], [`segment_calls`]: appends to replicas on other nodes, and requests for their bytes;
 //! - [`store_files`], [`wal_frames`], [`manifest`]: files of the RocksDB stores below the catalogue;
 //! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
 //! - [`decision_entry`], [`decision_lines`], [`decision_words`]: the log of placement decisions;
@@ -15,6 +16,7 @@
 //! Invariant: decoded values are validated, and malformed bytes return an error. Fuzz targets link this
 //! package.
 
+pub mod append_frames;
 pub mod backup_contents;
 pub mod checksum;
 pub mod cluster_version;
@@ -31,6 +33,7 @@ pub mod manifest;
 pub mod member_calls;
 pub mod member_snapshot;
 pub mod schema;
+pub mod segment_calls;
 pub mod segment_header;
 pub mod segment_payload;
 pub mod segment_record;

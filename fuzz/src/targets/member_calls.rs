@@ -1,18 +1,23 @@
-//! Calls between the members of a Raft group, their answers, and heads of snapshots. Property: data that
-//! decodes is encoded to bytes that decode to the same value.
+//! Calls between the members of a Raft group, their answers, heads of snapshots, requests for replicas of
+//! segments, and streams of appends. Property: data that decodes is encoded to bytes that decode to the same
+//! value.
 
 use bytes::Bytes;
+use mlgw_formats::append_frames::{AppendAnswerDecoder, AppendDecoder, AppendHead};
 use mlgw_formats::member_calls::{AppendCall, MemberAnswer, MemberCall, MemberRequest};
 use mlgw_formats::member_snapshot::SnapshotHead;
 use mlgw_formats::schema;
+use mlgw_formats::segment_calls::{ClosedReplica, OpenReplica, ReadReplica};
 
 /// The first byte selects the kind of data.
 pub fn run(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
-    match kind % 3 {
+    match kind % 5 {
         0 => call(Bytes::copy_from_slice(bytes)),
         1 => answer(Bytes::copy_from_slice(bytes)),
-        _ => head(bytes),
+        2 => head(bytes),
+        3 => segment_call(bytes),
+        _ => appends(bytes),
     }
 }
 
@@ -36,4 +41,32 @@ fn answer(bytes: Bytes) {
 fn head(bytes: &[u8]) {
     let Ok(head) = SnapshotHead::read(bytes) else { return };
     assert_eq!(SnapshotHead::read(&schema::encode(&head)), Ok(head));
+}
+
+fn segment_call(bytes: &[u8]) {
+    if let Ok(request) = ReadReplica::decode_request(bytes) {
+        assert_eq!(ReadReplica::decode_request(&request.encode_request()), Ok(request));
+    }
+    if let Ok((open, header)) = OpenReplica::decode_request(bytes) {
+        assert_eq!(OpenReplica::decode_request(&open.encode_request()), Ok((open, header)));
+    }
+    if let Ok(answer) = ClosedReplica::decode_answer(bytes) {
+        assert_eq!(ClosedReplica::decode_answer(&answer.encode_answer()), Ok(answer));
+    }
+}
+
+/// The first byte is the length of the pieces in which the rest arrives.
+fn appends(bytes: &[u8]) {
+    let Some((piece, bytes)) = bytes.split_first() else { return };
+    let mut decoder = AppendDecoder::default();
+    let mut answers = AppendAnswerDecoder::default();
+    for piece in bytes.chunks(usize::from(*piece) + 1) {
+        decoder.push(Bytes::copy_from_slice(piece));
+        answers.push(Bytes::copy_from_slice(piece));
+        drop(answers.last_length());
+        while let Ok(Some(frame)) = decoder.next_frame() {
+            let head = AppendHead::of(frame.offset, &frame.payload);
+            assert_eq!(AppendHead::decode(&head.encode()), Ok(head));
+        }
+    }
 }

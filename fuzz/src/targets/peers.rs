@@ -1,7 +1,9 @@
 //! Bytes and texts of other nodes: the hello of a handshake and its answer, addresses, join tokens, requests
-//! for certificates, names in certificates, and the file of the starts of peers. Property: a value that is
-//! accepted is encoded to bytes that are decoded to the same value; texts have one form.
+//! for certificates, names in certificates, the file of the starts of peers, and the messages of a join.
+//! Property: a value that is accepted is encoded to bytes that are decoded to the same value; texts have one
+//! form.
 
+use crate::join_wire::{JoinAnswer, JoinRequest};
 use mlgw_common::ClusterId;
 use mlgw_transport::{HandshakeRefusal, Hello, PeerAddress, decode_answer, encode_answer};
 use mlgw_trust::{CertificateRequest, CertifiedNode, JoinToken, decode_starts};
@@ -21,6 +23,12 @@ pub fn run(data: &[u8]) {
         Err(HandshakeRefusal::Malformed(_)) => {}
         Err(other) => panic!("{other:?} is no result of decoding"),
         Ok(hello) => assert_eq!(decode_answer(&encode_answer(&Ok(hello.clone()))), Ok(hello)),
+    }
+    if let Ok(request) = JoinRequest::decode(data) {
+        assert_eq!(JoinRequest::decode(&request.encode()), Ok(request));
+    }
+    if let Ok(answer) = JoinAnswer::decode(data) {
+        assert_eq!(JoinAnswer::decode(&answer.encode()), Ok(answer));
     }
     if let Ok(request) = CertificateRequest::decode(data) {
         assert_eq!(request.encode(), data);

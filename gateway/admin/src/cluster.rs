@@ -1,11 +1,13 @@
 //! `/v1/cluster`: nodes and groups of the cluster, and tokens for new nodes.
 //!
 //! A status is what the responding node knows; it reads nothing from other nodes. Findings are pure: the same
-//! status at the same time gives the same findings.
+//! status at the same time gives the same findings. Segments with fewer copies than wanted are counted and
+//! are no finding, because they are normal while copies are made; an alert reports those that stay.
 
 use super::ApiError;
 use super::change::{AuditedAction, AuditedChange, json};
 use super::context::AdminContext;
+use super::probes::failed;
 use super::signed::AdminCaller;
 use super::words::{cluster_node_role, cluster_node_state};
 use axum::extract::State;
@@ -13,15 +15,17 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
-    ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, Health,
-    HealthFinding, NewJoinTokenInfo,
+    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo,
+    Health, HealthFinding, NewJoinTokenInfo,
 };
 use mlgw_common::limits::{CERTIFICATE_ALERT_DAYS, JOIN_TOKENS_MAX};
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::NodeState;
 use mlgw_metadata::ProposeError;
-use mlgw_node::{ClusterStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus, TokenError};
+use mlgw_node::{
+    ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus, TokenError,
+};
 use mlgw_wire::error::S3Error;
 use serde_json::Value;
 
@@ -29,7 +33,10 @@ use serde_json::Value;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 pub(super) async fn show(State(context): State<AdminContext>) -> Result<Json<ClusterInfo>, ApiError> {
-    Ok(Json(cluster_info(&context.cluster()?.status(), context.clock.now())))
+    let cluster = context.cluster()?.clone();
+    // Counting copies reads the record of every segment, which would block an async worker thread too long.
+    let status = tokio::task::spawn_blocking(move || cluster.status()).await.map_err(|e| failed(&e))?;
+    Ok(Json(cluster_info(&status, context.clock.now())))
 }
 
 pub(super) async fn create_token(
@@ -85,8 +92,22 @@ pub(super) fn cluster_info(status: &ClusterStatus, now: Timestamp) -> ClusterInf
         waits: status.waits.clone(),
         certificate_expires: status.certificate_expires.to_string(),
         findings: cluster_findings(status, now),
+        copies: copies_info(&status.copies),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
+    }
+}
+
+fn copies_info(copies: &CopyStatus) -> ClusterCopiesInfo {
+    let counts = &copies.counts;
+    ClusterCopiesInfo {
+        wanted: copies.wanted,
+        segments: counts.segments,
+        bytes: counts.bytes,
+        below_segments: counts.below_segments,
+        below_bytes: counts.below_bytes,
+        suspect_segments: counts.suspect_segments,
+        open_segments: copies.open_segments,
     }
 }
 
@@ -147,7 +168,7 @@ fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
         )),
         NodeState::Active | NodeState::Draining | NodeState::Leaving if node.is_store => Some(finding(
             Health::Critical,
-            format!("{named} does not answer; it stores the bytes of all objects, so S3 requests fail."),
+            format!("{named} does not answer; it serves all S3 requests of the cluster, so they fail."),
             advice,
         )),
         NodeState::Active | NodeState::Draining | NodeState::Leaving => {

@@ -34,6 +34,7 @@ mod policy_plan;
 mod policy_trials;
 mod probes;
 mod remote_backed_object;
+mod replica_figures;
 pub mod routes;
 pub mod serve;
 mod settings;

@@ -1,13 +1,15 @@
-//! Admin API of a node of a cluster that only forwards requests: it has no objects and no engine.
+//! Admin API of a node of a cluster that only forwards requests: it serves no objects and has no engine.
 //!
 //! It has its probes and metrics, its settings and the cluster. Everything else is refused with the node that
-//! has it. A node is ready while the node that stores the bytes of all objects answers, because every S3
-//! request is forwarded to that node. Nothing is stored here besides lines of the audit log.
+//! has it. A node is ready while the store of the cluster answers, because every S3 request is forwarded to
+//! that node. Nothing is stored here besides lines of the audit log; the copies of segments on a storage node
+//! are only counted.
 
 use super::cluster::described;
 use super::context::AdminContext;
 use super::error::{no_such_route, wrong_method};
 use super::figures::{level, process_families};
+use super::replica_figures::progress_families;
 use super::serve::ServedRoutes;
 use super::signed::{SignedHead, require_member_signature};
 use super::{ApiError, cluster, openapi, probes};
@@ -23,6 +25,7 @@ use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes, list_settings};
 use mlgw_credentials::Keyring;
 use mlgw_node::{ClusterNode, ClusterStatus, NodeStatus};
+use mlgw_segments::hot::HotTier;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::audit::AuditLog;
 use mlgw_telemetry::exposition::MetricFamily;
@@ -54,6 +57,8 @@ pub struct MemberAdmin {
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
     pub ready: AtomicBool,
+    /// Segment store with the copies of this node; `None` on a node of the role `gateway`, which has none.
+    pub segments: Option<HotTier>,
 }
 
 impl FromRef<Arc<MemberAdmin>> for AdminContext {
@@ -99,6 +104,7 @@ async fn settings(State(admin): State<Arc<MemberAdmin>>) -> Json<SettingList> {
 async fn metrics(State(admin): State<Arc<MemberAdmin>>) -> Result<Response, ApiError> {
     let mut families = admin.metrics.families();
     families.push(MetricFamily::single(CONNECTIONS_LIMIT, level(admin.connections_max)));
+    families.extend(admin.segments.iter().flat_map(|segments| progress_families(&segments.replication())));
     families.extend(process_families(admin.started));
     probes::exposition(families)
 }

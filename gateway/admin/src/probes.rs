@@ -41,6 +41,6 @@ pub(super) fn exposition(families: Vec<MetricFamily>) -> Result<Response, ApiErr
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
-fn failed(error: &dyn std::fmt::Display) -> ApiError {
+pub(super) fn failed(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
 }

@@ -23,10 +23,33 @@ pub struct ClusterInfo {
     pub certificate_expires: String,
     /// Findings with advice, worst first.
     pub findings: Vec<HealthFinding>,
+    /// Copies of segments on the storage nodes.
+    pub copies: ClusterCopiesInfo,
     /// Nodes, sorted by id; those that were removed recently are included.
     pub nodes: Vec<ClusterNodeInfo>,
     /// Raft groups with a member on the responding node, sorted by id.
     pub groups: Vec<ClusterGroupInfo>,
+}
+
+/// Copies of segments, counted over the records of all segments. Segments at an upstream need no copies on
+/// nodes, and an open segment is on one node alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterCopiesInfo {
+    /// Number of nodes that should have a copy of each sealed segment: 3, or all storage nodes if there are
+    /// fewer.
+    pub wanted: u32,
+    /// Number of sealed segments.
+    pub segments: u64,
+    /// Bytes of these segments; each is counted once.
+    pub bytes: u64,
+    /// Number of sealed segments with fewer intact copies than wanted.
+    pub below_segments: u64,
+    /// Bytes of these segments; each is counted once.
+    pub below_bytes: u64,
+    /// Number of sealed segments with a copy in which damage was found.
+    pub suspect_segments: u64,
+    /// Number of open segments.
+    pub open_segments: u64,
 }
 
 /// A node of the cluster.
@@ -50,7 +73,7 @@ pub struct ClusterNodeInfo {
     pub joined: String,
     /// True for the node that responds.
     pub own: bool,
-    /// True for the node that stores the bytes of all objects. The other nodes forward S3 requests to it.
+    /// True for the node that serves the S3 requests of all nodes, and has the bytes of all objects.
     pub store: bool,
     /// True if it answers the responding node; absent before the first attempt.
     pub reachable: Option<bool>,

@@ -6,7 +6,10 @@ use super::output::{Out, columns, pairs, text_line};
 use super::status::without_findings;
 use super::{CliError, Global, discover};
 use http::Method;
-use mlgw_api::{ClusterGroupInfo, ClusterInfo, ClusterMemberPart, ClusterNodeInfo, NewJoinTokenInfo};
+use mlgw_api::{
+    ClusterGroupInfo, ClusterInfo, ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState,
+    NewJoinTokenInfo,
+};
 use mlgw_common::ByteSize;
 
 /// Path of the cluster.
@@ -98,6 +101,8 @@ fn show(cluster: &ClusterInfo) -> String {
         ("duty", on_node(cluster.duty)),
         ("certificate", format!("valid until {}", cluster.certificate_expires)),
         ("membership", waits(cluster)),
+        ("copies", copies(cluster)),
+        ("open", open_segments(cluster.copies.open_segments, &on_node(store))),
     ]);
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
     let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "BUILD", "JOINED"];
@@ -108,6 +113,50 @@ fn show(cluster: &ClusterInfo) -> String {
 
 fn waits(cluster: &ClusterInfo) -> String {
     cluster.waits.as_ref().map_or_else(|| "nothing waits".to_owned(), |reason| format!("waits: {reason}"))
+}
+
+/// Describes the copies of sealed segments: how many there are, and if some are missing or damaged.
+fn copies(cluster: &ClusterInfo) -> String {
+    let copies = &cluster.copies;
+    let size = |bytes: u64| ByteSize(bytes).human();
+    let (wanted, total) = (copies.wanted, counted(copies.segments, "sealed segment"));
+    let mut line = match copies.below_segments {
+        0 => format!("{wanted} of each of {total} ({})", size(copies.bytes)),
+        below => {
+            let outlook = match can_be_complete(cluster) {
+                true => "they are being copied",
+                false => "a storage node for more copies does not answer",
+            };
+            format!("{below} of {total} ({}) have fewer than {wanted}; {outlook}", size(copies.below_bytes))
+        }
+    };
+    if copies.suspect_segments > 0 {
+        line += &format!("; {} with a suspect copy", copies.suspect_segments);
+    }
+    line
+}
+
+/// Returns true if enough storage nodes answer for the wanted number of copies.
+fn can_be_complete(cluster: &ClusterInfo) -> bool {
+    let is_usable = |node: &&ClusterNodeInfo| {
+        let answers = node.own || node.reachable == Some(true);
+        answers && node.role == ClusterNodeRole::Storage && node.state != ClusterNodeState::Removed
+    };
+    let usable = cluster.nodes.iter().filter(is_usable).count();
+    u32::try_from(usable).unwrap_or(u32::MAX) >= cluster.copies.wanted
+}
+
+/// Describes the segments that are appended to, which have no copies yet.
+fn open_segments(count: u64, store: &str) -> String {
+    match count {
+        0 => "no segments".to_owned(),
+        _ => format!("{}, {store} alone until sealed", counted(count, "segment")),
+    }
+}
+
+/// Formats a number of things of which one is called `thing`.
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 fn node_row(node: &ClusterNodeInfo) -> Vec<String> {
@@ -160,8 +209,8 @@ mod tests {
     use crate::canned_server::{CannedServer, response};
     use crate::client::{Client, ServerTarget};
     use mlgw_api::{
-        ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo,
-        ClusterNodeRole, ClusterNodeState, Health, HealthFinding, NewJoinTokenInfo,
+        ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart,
+        ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, Health, HealthFinding, NewJoinTokenInfo,
     };
     use mlgw_common::Secret;
     use serde::Serialize;
@@ -191,6 +240,13 @@ mod tests {
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
             findings: vec![],
+            copies: ClusterCopiesInfo {
+                wanted: 1,
+                segments: 120,
+                bytes: 3 << 30,
+                open_segments: 2,
+                ..ClusterCopiesInfo::default()
+            },
             nodes: vec![node(1, ClusterNodeRole::Storage), node(2, ClusterNodeRole::Gateway)],
             groups: vec![
                 ClusterGroupInfo {
@@ -233,6 +289,8 @@ mod tests {
             "duty         on node 1\n",
             "certificate  valid until 2027-11-27T00:00:00.000Z\n",
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
+            "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
+            "open         2 segments, on node 1 alone until sealed\n",
             "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    BUILD  JOINED\n",
             "1     n1    10.0.0.1:9002  storage  active  this node  0.1.0  2026-11-27T00:00:00.000Z\n",
             "2     n2    10.0.0.2:9002  gateway  active  yes        0.1.0  2026-11-27T00:00:00.000Z\n",
@@ -243,6 +301,36 @@ mod tests {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
         assert!(text.lines().all(|line| line.len() <= 110), "{text}");
+    }
+
+    #[test]
+    fn missing_and_suspect_copies_are_shown_with_their_outlook() {
+        let shown = |reachable, copies: ClusterCopiesInfo| {
+            let mut cluster = ClusterInfo { copies, ..cluster() };
+            cluster.nodes = [1, 2, 3].map(|id| node(id, ClusterNodeRole::Storage)).into();
+            cluster.nodes[2].reachable = Some(reachable);
+            let text = show(&cluster);
+            let line = text.lines().find_map(|line| line.strip_prefix("copies       "));
+            line.unwrap_or_else(|| panic!("no line of copies in\n{text}")).to_owned()
+        };
+        let copies = ClusterCopiesInfo {
+            wanted: 3,
+            segments: 120,
+            bytes: 3 << 30,
+            below_segments: 4,
+            below_bytes: 1 << 30,
+            ..ClusterCopiesInfo::default()
+        };
+        let begin = "4 of 120 sealed segments (1.0 GiB) have fewer than 3; ";
+        assert_eq!(shown(true, copies), format!("{begin}they are being copied"));
+        let waiting = format!("{begin}a storage node for more copies does not answer");
+        assert_eq!(shown(false, copies), waiting);
+        let suspect = ClusterCopiesInfo { suspect_segments: 1, ..copies };
+        let expected = format!("{begin}they are being copied; 1 with a suspect copy");
+        assert_eq!(shown(true, suspect), expected);
+        let whole = ClusterCopiesInfo { below_segments: 0, below_bytes: 0, ..copies };
+        assert_eq!(shown(false, whole), "3 of each of 120 sealed segments (3.0 GiB)");
+        assert!(show(&ClusterInfo { copies, ..cluster() }).contains("open         no segments\n"));
     }
 
     #[test]

@@ -267,7 +267,7 @@ impl Config {
     /// Contradictions in the addresses of the nodes of a cluster.
     fn contradictions_of_cluster(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        let ClusterSection { listen, address, seeds } = &self.cluster;
+        let ClusterSection { listen, address, seeds, .. } = &self.cluster;
         if let Some(address) = address
             && (address.is_unspecified() || address.port == 0)
         {

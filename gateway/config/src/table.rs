@@ -311,7 +311,8 @@ settings! {
         /// access key counts in each group by itself.
         object_groups: u64 = "1", start;
     }
-    /// Connections between the nodes of a cluster. A server without peers does not listen here.
+    /// Connections between the nodes of a cluster, and copies of segments. A server without peers does not
+    /// listen here.
     cluster: ClusterSection {
         /// Address at which this node accepts connections of other nodes.
         listen: Address = "127.0.0.1:9002", start;
@@ -320,6 +321,8 @@ settings! {
         /// Addresses of other nodes, which `mlgw cluster join` asks for admission. A start tries them before
         /// the recorded addresses.
         seeds: Vec<Address> = "", start;
+        /// Maximum bytes of segments that this node copies from other nodes per second; 0: no limit.
+        repair_bytes_per_second: ByteSize = "128MiB", start;
     }
     /// Limits of a single client, and of all clients together.
     limits: Limits {

@@ -8,10 +8,8 @@ use super::ServeError;
 use super::error::io_error;
 use super::files::FileBudget;
 use super::member;
-use super::object_keys::ObjectKeys;
-use super::remote_backed::{
-    RemoteBackedParts, open_remote_backed, persist_budgets, start_write_back, upstreams,
-};
+use super::remote_backed::{RemoteBackedParts, open_remote_backed, persist_budgets, start_write_back};
+use super::segment_store::{OpenSegments, start_scrub};
 use super::start::{ClusterPart, StartResources, remove_leftovers, root_from_environment};
 use mlgw_background::access_journal::AccessJournal;
 use mlgw_background::proofs::StoredProofs;
@@ -21,8 +19,8 @@ use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::Clock;
-use mlgw_config::{Config, Durability, EtagKind, MachineSizes};
-use mlgw_credentials::{Keyring, Sealer};
+use mlgw_config::{Config, EtagKind, MachineSizes};
+use mlgw_credentials::Keyring;
 use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_objects::ObjectLayer;
@@ -30,21 +28,14 @@ use mlgw_objects::etag::EtagSource;
 use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, learning, system};
 use mlgw_protocol::upload_ids::UploadIds;
 use mlgw_segments::decisions::Decisions;
-use mlgw_segments::flash::FlashBudget;
-use mlgw_segments::hot::{CompactionSettings, HotOptions, HotTier, PlacingSettings};
-use mlgw_segments::hot::{RemoteTierOptions, Scrub, ScrubOptions, Upstreams};
+use mlgw_segments::hot::{Scrub, Upstreams};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::Tiers;
-use mlgw_store::StoreLocation;
 use mlgw_store::data_dir::DataDir;
 use mlgw_store::start_reserve;
 use std::fs::File;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
-
-/// Interval between scrub scans. Reading a catalogue of ten million objects takes ten seconds of one core.
-const SCRUB_SCAN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The open parts of a server that requests use.
 pub(super) struct ServerEngine {
@@ -79,16 +70,15 @@ impl ServerEngine {
         let (catalogue, cluster) = open_catalogue(config, &start).await?;
         // Opened first, because it records which body ids were assigned before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
-        let upstreams = upstreams(config, &start.dir)?;
-        let decisions = Decisions::open(start.dir.path(), Arc::clone(&start.clock))?;
-        let options = hot_options(config, &start, &upstreams, &decisions)?;
-        let hot = HotTier::open(options, catalogue.clone()).await?;
+        let segments = OpenSegments::open(config, &start, &catalogue, cluster.as_ref()).await?;
+        let OpenSegments { hot, upstreams, decisions } = segments;
         let StartResources { mut dir, sealer, segments, machine, files, clock, .. } = start;
         // The log, the state and the directories now carry the identity.
         dir.finish_marking()?;
         remove_leftovers(&dir, &dir.location(config));
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
+        let proofs = Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()));
+        let scrub = start_scrub(config, &dir, &clock, Some(proofs), &catalogue, &tiers.hot)?;
         let policies = policies(config, &machine, &clock, &catalogue).await?;
         let PolicyStatistics { policy_driver, retention, access_journal } =
             PolicyStatistics::open(config, &dir, &machine, &policies, &*clock)?;
@@ -138,7 +128,7 @@ impl ServerEngine {
             decisions,
             policies,
             objects,
-            scrub,
+            scrub: Arc::new(scrub),
             keyring,
             upload_ids,
         })
@@ -146,6 +136,9 @@ impl ServerEngine {
 
     /// Makes all state durable and closes the engine.
     pub(super) async fn close(self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.stop_segments();
+        }
         self.scrub.stop();
         self.sender.stop().await;
         if let Some(copies) = self.remote_backed.copies() {
@@ -207,53 +200,12 @@ impl PolicyStatistics {
     }
 }
 
-/// Returns the locations of segments besides the disks of this machine.
-fn remote_tier_options(
-    config: &Config,
-    dir: &DataDir,
-    sealer: &Sealer,
-    upstreams: &Upstreams,
-) -> RemoteTierOptions {
-    RemoteTierOptions {
-        upstreams: upstreams.clone(),
-        spill_to: config.cold.upstream.clone(),
-        keys: Arc::new(ObjectKeys(sealer.clone())),
-        leftovers: dir.path().join("upstream-leftovers.json"),
-    }
-}
-
-/// Starts the scrub, which verifies stored data.
-fn scrub(
-    config: &Config,
-    dir: &DataDir,
-    clock: &Arc<dyn Clock>,
-    catalogue: &Catalogue,
-    tiers: &Tiers,
-) -> Result<Scrub, ServeError> {
-    let options = ScrubOptions {
-        segments: StoreLocation::of(config).segments,
-        state: dir.path().join("scrub.json"),
-        bytes_per_second: config.hot.scrub_bytes_per_second.0,
-        search_interval: SCRUB_SCAN_INTERVAL,
-        clock: Arc::clone(clock),
-        proofs: Some(Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()))),
-    };
-    Scrub::start(options, catalogue.clone(), tiers.hot.clone()).map_err(io_error("scrubbing"))
-}
-
 /// Returns the source of the ETags of new objects.
 const fn etag_source(config: &Config) -> EtagSource {
     match config.s3.etag {
         EtagKind::Md5 => EtagSource::Md5,
         EtagKind::Fast => EtagSource::Random,
     }
-}
-
-/// Opens the accounting and budget of writes to the disk of the hot tier.
-fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<FlashBudget, ServeError> {
-    let path = dir.path().join("flash.json");
-    let opened = FlashBudget::open(path.clone(), config.hot.flash_bytes_per_day.0, Arc::clone(clock));
-    opened.map_err(io_error(path.display().to_string()))
 }
 
 /// Returns the number of blocks that the policy engine tracks: one per cent of the memory, at 32 bytes each.
@@ -277,53 +229,4 @@ async fn policies(
     let (files, frameworks) = (config.policy.files.clone(), config.policy.frameworks.clone());
     let watched = WatchedPolicyFiles { files, frameworks };
     Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
-}
-
-fn hot_options(
-    config: &Config,
-    start: &StartResources,
-    upstreams: &Upstreams,
-    decisions: &Decisions,
-) -> Result<HotOptions, ServeError> {
-    let StartResources { dir, sealer, machine, files, clock, .. } = start;
-    let disk_bytes = machine.disk_bytes.unwrap_or(0);
-    let mut options = HotOptions::new(config.segments_dir(), disk_bytes, Arc::clone(clock));
-    options.durability = match config.durability {
-        Durability::Full => mlgw_metadata::Durability::Full,
-        Durability::Os => mlgw_metadata::Durability::Os,
-    };
-    options.segment_bytes = config.hot_segment_bytes(machine);
-    options.direct_writes = config.hot.direct_writes;
-    options.compaction = compaction_of(config);
-    options.placing = placing_of(config);
-    options.cold_dirs.clone_from(&config.cold.dirs);
-    options.start_without_missing = config.cold.start_without_missing;
-    options.lineage = dir.lineage();
-    options.reserve_bytes = config.hot_reserve_bytes(machine);
-    options.capacity_bytes = config.hot_capacity_bytes(machine);
-    options.own_segments_max = config.own_segments_max(machine);
-    options.open_files_max = files.segment_files;
-    (options.decisions, options.flash) = (decisions.clone(), flash(config, dir, clock)?);
-    options.remote_tier = Some(remote_tier_options(config, dir, sealer, upstreams));
-    Ok(options)
-}
-
-/// Returns the settings of compaction.
-pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
-    CompactionSettings {
-        dead_percent: config.hot.compact_dead_percent,
-        cold_dead_percent: config.cold.compact_dead_percent,
-        bytes_per_second: config.hot.compact_bytes_per_second.0,
-        interval: config.hot.compact_interval,
-        patience: config.hot.compact_patience,
-    }
-}
-
-/// Returns the settings of moving segments between tiers.
-pub(super) fn placing_of(config: &Config) -> PlacingSettings {
-    PlacingSettings {
-        high_percent: config.cold.spill_from_percent,
-        low_percent: config.cold.spill_to_percent,
-        bytes_per_second: config.cold.move_bytes_per_second.0,
-    }
 }

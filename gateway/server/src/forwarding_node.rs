@@ -1,10 +1,11 @@
-//! A node of a cluster without objects: it forwards every S3 request to the store of the cluster.
+//! A node of a cluster that is not the store: it forwards every S3 request to the store of the cluster.
 //!
-//! Besides the catalogue it opens no store. It is a member of the system group, so it has the access keys of
-//! its admin API, and as a storage node also a member of all other groups. Its start waits until it has
-//! received the rows of the system group. Besides the report of the node it proposes nothing. A power loss
-//! at any time loses nothing that the other nodes do not have, or that this node has not synced before it
-//! acknowledged it to them.
+//! It is a member of the system group, so it has the access keys of its admin API. Its start waits until it
+//! has received the rows of the system group. A gateway opens no store besides the catalogue, and proposes
+//! nothing besides the report of the node. A storage node is also a member of all other groups, has copies of
+//! segments ([`ReplicaStore`]), and proposes changes of the lists of replicas. A power loss at any time loses
+//! nothing that the other nodes do not have, or that this node has not synced before it acknowledged it to
+//! them.
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};
@@ -16,8 +17,10 @@ use super::listeners::{
 use super::logging::LogControl;
 use super::member;
 use super::reload::ReloadedParts;
+use super::replica_store::ReplicaStore;
+use super::segment_store;
 use super::signals::Signals;
-use super::start::{StartResources, remove_leftovers};
+use super::start::{ClusterPart, StartResources, remove_leftovers};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
 use mlgw_admin::{Admin, MemberAdmin};
@@ -29,6 +32,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_store::data_dir::DataDir;
 use mlgw_store::start_reserve;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,11 +43,15 @@ use tokio_util::task::AbortOnDropHandle;
 pub(super) struct ForwardingNode {
     dir: DataDir,
     _start_reserve: AbortOnDropHandle<()>,
+    /// Locks of segment directories outside the data directory, which has its own lock.
+    _segments: Vec<File>,
     machine: MachineSizes,
     files: FileBudget,
     clock: Arc<dyn Clock>,
     catalogue: Catalogue,
     cluster: ClusterNode,
+    /// Copies of segments; `None` on a gateway.
+    replicas: Option<ReplicaStore>,
     keyring: Keyring,
 }
 
@@ -51,9 +59,13 @@ impl ForwardingNode {
     pub(super) async fn open(config: &Config, start: StartResources) -> Result<Self, ServeError> {
         let (catalogue, cluster) = member::open_catalogue(config, &start).await?;
         member::unless_superseded(&cluster, member::until_member(&cluster)).await?;
-        let StartResources { mut dir, sealer, machine, files, clock, .. } = start;
+        let replicas = match start.part {
+            ClusterPart::Replica => Some(ReplicaStore::open(config, &start, &catalogue, &cluster).await?),
+            ClusterPart::Gateway | ClusterPart::Alone | ClusterPart::Store => None,
+        };
+        let StartResources { mut dir, sealer, segments, machine, files, clock, .. } = start;
         // The log has carried the identity since it was opened, and the rows that have arrived carry the
-        // timeline of the cluster. There are no segments.
+        // timeline of the cluster. The segment directories of a storage node are marked by now.
         dir.finish_marking()?;
         remove_leftovers(&dir, &dir.location(config));
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
@@ -61,11 +73,13 @@ impl ForwardingNode {
         Ok(Self {
             dir,
             _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
+            _segments: segments,
             machine,
             files,
             clock,
             catalogue,
             cluster,
+            replicas,
             keyring,
         })
     }
@@ -74,8 +88,11 @@ impl ForwardingNode {
         &self.cluster
     }
 
-    /// Leaves the cluster, makes all state durable and closes the catalogue.
+    /// Closes the copies, leaves the cluster, makes all state durable and closes the catalogue.
     pub(super) async fn close(self) {
+        if let Some(replicas) = self.replicas {
+            replicas.close(&self.cluster).await;
+        }
         member::leave(self.cluster, &self.catalogue).await;
         self.catalogue.shutdown().await;
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
@@ -111,10 +128,14 @@ impl RunningForwarder {
             started: node.clock.now(),
             rules: Admin::rules(),
             ready: AtomicBool::new(true),
+            segments: node.replicas.as_ref().map(|replicas| replicas.hot().clone()),
         });
         banner::print(&BannerFacts {
             config: &config,
-            data: banner::forwarded_data(&config, node.dir.node()),
+            data: match node.replicas {
+                Some(_) => banner::replica_data(&config, &node.machine, node.dir.node()),
+                None => banner::forwarded_data(&config, node.dir.node()),
+            },
             machine: &node.machine,
             files: &node.files,
             root: node.keyring.root(),
@@ -144,7 +165,11 @@ impl RunningForwarder {
     pub(super) fn reload(&self, sources: &ConfigSources, log: &LogControl) {
         let parts =
             ReloadedParts { log, metrics: &self.admin.metrics, certificate: self.certificate.as_ref() };
-        parts.reload(&self.admin.loaded, sources, |_| {});
+        parts.reload(&self.admin.loaded, sources, |config| {
+            if let Some(segments) = &self.admin.segments {
+                segment_store::apply_settings(config, segments);
+            }
+        });
     }
 
     /// Stops serving. Requests in flight are answered within the drain timeout.

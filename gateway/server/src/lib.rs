@@ -8,7 +8,8 @@
 //! replays the log.
 //!
 //! The data directory decides what starts: a server without peers, the store of a cluster, or a node that
-//! forwards to the store. The first two have the same engine and the same parts that run over it.
+//! forwards to the store. The first two have the same engine and the same parts that run over it. A storage
+//! node that forwards has copies of segments besides.
 
 mod banner;
 mod bring_up;
@@ -24,7 +25,9 @@ pub mod notify;
 mod object_keys;
 mod reload;
 mod remote_backed;
+mod replica_store;
 mod running;
+mod segment_store;
 mod signals;
 mod start;
 mod telemetry;
@@ -125,7 +128,9 @@ impl OpenNode {
             ClusterPart::Alone | ClusterPart::Store => {
                 Self::Server(Box::new(ServerEngine::open(config, start).await?))
             }
-            ClusterPart::Forwarding => Self::Forwarding(Box::new(ForwardingNode::open(config, start).await?)),
+            ClusterPart::Replica | ClusterPart::Gateway => {
+                Self::Forwarding(Box::new(ForwardingNode::open(config, start).await?))
+            }
         })
     }
 

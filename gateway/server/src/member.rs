@@ -1,10 +1,10 @@
 //! The part of a start and of a stop that a node of a cluster has and a server without peers has not.
 //!
 //! The catalogue of a node opens with its peers, and the node connects to them before anything else reads a
-//! row or proposes a command. The store of the cluster goes on when a majority of the voters has confirmed
-//! that its rows are current, because segment files are sealed and removed by these rows. Any other node goes
-//! on when it has the rows of the system group. Nothing is written here besides the catalogue, so a start
-//! that ends at any point is repeated.
+//! row or proposes a command. A storage node goes on when a majority of the voters has confirmed that its
+//! rows are current, because segment files are sealed and removed by these rows. A gateway goes on when it
+//! has the rows of the system group. Nothing is written here besides the catalogue, so a start that ends at
+//! any point is repeated.
 
 use super::ServeError;
 use super::start::{StartResources, root_from_environment};

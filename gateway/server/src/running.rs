@@ -6,7 +6,7 @@
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};
-use super::bring_up::{self, ServerEngine};
+use super::bring_up::ServerEngine;
 use super::edge::{edge_of, gateway_of};
 use super::error::io_error;
 use super::forwarded::ServedRequests;
@@ -16,6 +16,7 @@ use super::listeners::{
 use super::logging::LogControl;
 use super::reload::ReloadedParts;
 use super::remote_backed::freshness_of;
+use super::segment_store;
 use super::signals::Signals;
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
@@ -125,9 +126,7 @@ impl RunningServer {
             ReloadedParts { log, metrics: &self.admin.metrics, certificate: self.certificate.as_ref() };
         parts.reload(&self.admin.loaded, sources, |config| {
             let StoredObjects { tiers, remote_backed, .. } = &self.admin.stored;
-            tiers.hot.set_compaction(bring_up::compaction_of(config));
-            tiers.hot.set_placing(bring_up::placing_of(config));
-            tiers.hot.flash().set_budget(config.hot.flash_bytes_per_day.0);
+            segment_store::apply_settings(config, &tiers.hot);
             remote_backed.set_freshness(freshness_of(config));
         });
     }

@@ -14,9 +14,8 @@ use mlgw_credentials::{RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{BodyRelease, CatalogueOptions, CheckpointOptions};
 use mlgw_node::STORE_NODE;
-use mlgw_segments::hot::log_floor;
 use mlgw_store::data_dir::{self, DataDir};
-use mlgw_store::node_file::NodeDescription;
+use mlgw_store::node_file::{DirectoryRole, NodeDescription};
 use mlgw_store::{StoreLocation, checkpoint_dir};
 use std::fs::File;
 use std::path::Path;
@@ -29,17 +28,20 @@ pub(super) enum ClusterPart {
     Alone,
     /// It has the bytes of all objects of its cluster.
     Store,
-    /// It forwards all S3 requests to the store of its cluster.
-    Forwarding,
+    /// It forwards all S3 requests to the store of its cluster, and has copies of sealed segments.
+    Replica,
+    /// It forwards all S3 requests to the store of its cluster, and stores nothing.
+    Gateway,
 }
 
 impl ClusterPart {
     /// Returns the part of the server that `node` describes.
     fn of(node: &NodeDescription) -> Self {
-        match node.is_clustered() {
-            false => Self::Alone,
-            true if node.node_id() == STORE_NODE => Self::Store,
-            true => Self::Forwarding,
+        match node.role {
+            _ if !node.is_clustered() => Self::Alone,
+            _ if node.node_id() == STORE_NODE => Self::Store,
+            DirectoryRole::Storage => Self::Replica,
+            DirectoryRole::Gateway => Self::Gateway,
         }
     }
 }
@@ -71,8 +73,8 @@ impl StartResources {
             return Err(ServeError::DurabilityOfNode);
         }
         let segments = match part {
-            ClusterPart::Alone | ClusterPart::Store => lock_segment_dirs(config)?,
-            ClusterPart::Forwarding => Vec::new(),
+            ClusterPart::Alone | ClusterPart::Store | ClusterPart::Replica => lock_segment_dirs(config)?,
+            ClusterPart::Gateway => Vec::new(),
         };
         let machine = MachineSizes::detect(&config.segments_dir());
         check_memory(config, &machine)?;
@@ -105,7 +107,7 @@ impl StartResources {
         options.body_release = match self.part {
             ClusterPart::Alone => BodyRelease::OnDuty,
             ClusterPart::Store => BodyRelease::Always,
-            ClusterPart::Forwarding => BodyRelease::Never,
+            ClusterPart::Replica | ClusterPart::Gateway => BodyRelease::Never,
         };
         options.expected = Some(self.expected(config, &options.dir)?);
         Ok(options)
@@ -114,12 +116,9 @@ impl StartResources {
     /// Returns the server that `catalogue` must belong to, and the minimum position of its log.
     fn expected(&self, config: &Config, catalogue: &Path) -> Result<ExpectedServer, ServeError> {
         let (segments, lineage) = (StoreLocation::of(config).segments, self.dir.lineage());
-        let floor = match self.part {
-            ClusterPart::Alone | ClusterPart::Store => log_floor(&segments, lineage.own.incarnation)
-                .map_err(io_error(segments.hot().display().to_string()))?,
-            // It has no segments.
-            ClusterPart::Forwarding => 0,
-        };
+        // Copies on a storage node have floors of another node's log, which do not count.
+        let floor = mlgw_store::segment_floor(&segments, &lineage)
+            .map_err(io_error(segments.hot().display().to_string()))?;
         ExpectedServer::read(catalogue, lineage, floor)
             .map_err(|error| io_error("the floor of the log")(std::io::Error::other(error)))
     }
@@ -198,12 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_stores_and_all_others_forward() {
+    fn the_first_node_is_the_store_and_other_storage_nodes_have_copies() {
         let alone = NodeDescription::first(Timestamp(0)).unwrap();
         assert_eq!(ClusterPart::of(&alone), ClusterPart::Alone);
         assert_eq!(ClusterPart::of(&joined(1, DirectoryRole::Storage)), ClusterPart::Store);
-        for role in [DirectoryRole::Storage, DirectoryRole::Gateway] {
-            assert_eq!(ClusterPart::of(&joined(2, role)), ClusterPart::Forwarding);
-        }
+        assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Storage)), ClusterPart::Replica);
+        assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Gateway)), ClusterPart::Gateway);
     }
 }

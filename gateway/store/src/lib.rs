@@ -33,11 +33,11 @@ pub use timeline::{LostTail, accept_lost_tail, adopt};
 
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NodeDescription};
-use mlgw_common::{NodeId, SegmentId};
+use mlgw_common::{Lineage, NodeId, SegmentId};
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, CheckFinding, ProgressCallback, RebuildError, RebuildLog, RebuildReport};
-use mlgw_segments::hot::{SalvageReport, log_floor, segment_of_file_name};
+use mlgw_segments::hot::{SalvageReport, SegmentDirs, log_floor, segment_of_file_name};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -165,9 +165,19 @@ fn expected(
 ) -> Result<Option<ExpectedServer>, StoreVerbError> {
     let Some(lineage) = node.and_then(NodeDescription::lineage) else { return Ok(None) };
     let hot = StoreVerbError::io(place.segments.hot());
-    let floor = log_floor(&place.segments, lineage.own.incarnation).map_err(hot)?;
+    let floor = segment_floor(&place.segments, &lineage).map_err(hot)?;
     let expected = ExpectedServer::read(&place.catalogue(), lineage, floor);
     expected.map(Some).map_err(|error| StoreVerbError::Floor(error.to_string()))
+}
+
+/// Returns the minimum number of entries of a server's log, by its segments. It is 0 on a node of a cluster
+/// that is not the store: the segments there are copies, and their floors count entries of the log of the
+/// node that wrote them. The log of this node may lack those entries.
+///
+/// # Errors
+/// When the directory or a file cannot be read.
+pub fn segment_floor(segments: &SegmentDirs, lineage: &Lineage) -> io::Result<u64> {
+    if lineage.node == NodeId::SINGLE { log_floor(segments, lineage.own.incarnation) } else { Ok(0) }
 }
 
 /// Creates an empty directory for a scratch copy, readable by its owner only.
@@ -182,5 +192,53 @@ fn scratch() -> Result<PathBuf, StoreVerbError> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(StoreVerbError::io(path)(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment_floor;
+    use mlgw_common::{
+        BodyId, BucketId, Clock, ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName, ObjectKey,
+        SystemClock,
+    };
+    use mlgw_formats::segment_payload::Payload;
+    use mlgw_metadata::{Catalogue, CatalogueOptions};
+    use mlgw_segments::hot::{Chunk, HotOptions, HotTier, Placement, SegmentDirs};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// Stores a chunk in a segment that this server writes.
+    async fn write_segment(room: &Path, lineage: &Lineage) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = CatalogueOptions::new(room.join("catalogue"), Arc::clone(&clock));
+        let catalogue = Catalogue::open(options).await.unwrap();
+        let mut options = HotOptions::new(room.join("segments"), 1 << 30, clock);
+        options.lineage = lineage.clone();
+        let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+        let chunk = Chunk {
+            bucket: BucketId(1),
+            key: ObjectKey::new("key").unwrap(),
+            body: BodyId(1),
+            part: None,
+            offset: 0,
+            data: Payload::raw(b"data".to_vec().into()),
+            placement: Placement::Shared,
+        };
+        drop(hot.append(chunk).await.unwrap());
+        hot.shutdown().await;
+        catalogue.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn copies_of_segments_state_nothing_about_the_log_of_their_node() {
+        let room = tempfile::tempdir().unwrap();
+        let own = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(3) };
+        let store = Lineage { own, ..Lineage::default() };
+        write_segment(room.path(), &store).await;
+        let segments = SegmentDirs::new(room.path().join("segments"), Vec::new());
+        assert!(segment_floor(&segments, &store).unwrap() > 0);
+        let other = Lineage { node: NodeId(2), ..store };
+        assert_eq!(segment_floor(&segments, &other).unwrap(), 0);
     }
 }

@@ -189,6 +189,22 @@ metrics! {
         "Bytes of removed segment files"
     SEGMENTS_HELD_BACK: Gauge "mlgw_segments_held_back" ["tier"]
         "Segments with dead bytes that cannot be compacted because their live data fails verification"
+    REPLICA_COPIED_BYTES: Counter "mlgw_replica_copied_bytes_total" []
+        "Bytes of segments that this storage node received from other nodes for its copies"
+    REPLICA_COPIED: Counter "mlgw_replica_copied_segments_total" []
+        "Copies of segments that this storage node made"
+    REPLICA_HEALED: Counter "mlgw_replica_healed_segments_total" []
+        "Suspect copies of segments on this storage node that were repaired from other nodes, or found intact"
+    REPLICA_FAILED: Counter "mlgw_replica_failed_tasks_total" []
+        "Attempts to copy or repair a segment that failed and are repeated"
+    REPLICA_REMOVED: Counter "mlgw_replica_removed_total" []
+        "Files of copies that this storage node removed, because their segment was removed or enough other \
+         nodes have it"
+    SEGMENTS_BELOW_COPIES: Gauge "mlgw_segments_below_copies" []
+        "Sealed segments with fewer intact copies than wanted, on 3 nodes or on all storage nodes if there \
+         are fewer; exposed by the store of a cluster"
+    SEGMENTS_SUSPECT: Gauge "mlgw_segments_suspect" []
+        "Sealed segments with a copy in which damage was found; exposed by the store of a cluster"
     BUCKET_OBJECTS: Gauge "mlgw_bucket_objects" ["bucket"]
         "Objects of a bucket; the 200 largest buckets, and `other` for the rest"
     BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]

@@ -68,8 +68,9 @@ fn history() -> Vec<Change> {
             location: "d".into(),
             created_ms: 1000,
             stamp: 0,
+            ..CreateSegment::default()
         }),
-        Change::SealSegment(SealSegment { segment: 1, length: 4096 }),
+        Change::SealSegment(SealSegment { segment: 1, length: 4096, ..SealSegment::default() }),
         Change::PutCredential(PutCredential { credential }),
         on("small", put(1, 7, vec![extent(1, 7)], vec![])),
         on("paged\0", put(2, 11, vec![], vec![page])),
@@ -120,6 +121,7 @@ fn end_of_a_segment() -> Vec<Change> {
             location: "d".into(),
             created_ms: 2000,
             stamp: 0,
+            ..CreateSegment::default()
         }),
         Change::MarkSegment(MarkSegment { segment: 2, length: 600 }),
         Change::FenceSegment(FenceSegment { segment: 1 }),
@@ -134,8 +136,8 @@ fn move_of_a_segment() -> Vec<Change> {
     let hot = Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() };
     let cold = Replica { node: 1, tier: 1, location: "c".into(), ..Replica::default() };
     vec![
-        Change::SealSegment(SealSegment { segment: 2, length: 900 }),
-        Change::PlaceSegment(PlaceSegment { segment: 2, from: hot, to: cold }),
+        Change::SealSegment(SealSegment { segment: 2, length: 900, ..SealSegment::default() }),
+        Change::PlaceSegment(PlaceSegment { segment: 2, from: hot, to: cold, changes: None }),
     ]
 }
 

@@ -1,38 +1,42 @@
-//! Segments: created, marked, sealed and moved in group 0, fenced in every object group, removed in group 0.
+//! Segments: created, marked, sealed, moved, copied and removed in group 0, and fenced in every object group.
 
 use super::bucket::next_id;
 use super::{fence as fences, malformed};
 use crate::view::{ApplyError, View};
-use mlgw_common::SegmentId;
+use mlgw_common::{NodeId, SegmentId, SegmentTier};
 use mlgw_formats::command::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, Reject, RemoveSegment, Reply, SealSegment,
+    SetReplicas,
 };
 use mlgw_formats::schema::meta::MetaRow;
 use mlgw_formats::schema::usage::segment_row;
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState, SegmentUsage, segment};
+use std::collections::BTreeSet;
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Reply, ApplyError> {
+    let own =
+        Replica { node: command.node, tier: 0, location: command.location.clone(), ..Replica::default() };
+    let replicas: Vec<Replica> = std::iter::once(own).chain(command.followers.iter().cloned()).collect();
+    let quorum = usize::try_from(command.write_quorum).unwrap_or(usize::MAX);
+    if !are_on_distinct_nodes(&replicas) || quorum > replicas.len() {
+        return Err(malformed("a segment has one replica on each node, and no larger write quorum"));
+    }
     let record = SegmentRecord {
         id: next_id(view, MetaRow::NextSegment, 1)?,
         generation: 1,
         class: command.class,
         state: SegmentState::Open as i32,
-        length: 0,
         created_ms: command.created_ms,
-        replicas: vec![Replica {
-            node: command.node,
-            tier: 0,
-            location: command.location.clone(),
-            ..Replica::default()
-        }],
-        marked: 0,
+        replicas,
         stamp: command.stamp,
+        write_quorum: command.write_quorum,
+        ..SegmentRecord::default()
     };
     view.put(segment::row(record.segment_id()), &record);
     Ok(Reply::Segment(record))
 }
 
-pub(super) fn seal(view: &mut View<'_>, command: SealSegment) -> Result<Reply, ApplyError> {
+pub(super) fn seal(view: &mut View<'_>, command: &SealSegment) -> Result<Reply, ApplyError> {
     let row = segment::row(SegmentId(command.segment));
     let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
     if record.state() == SegmentState::Sealed {
@@ -42,11 +46,26 @@ pub(super) fn seal(view: &mut View<'_>, command: SealSegment) -> Result<Reply, A
             Err(Reject::SegmentSealed.into())
         };
     }
+    if !command.replicas.is_empty() {
+        // Only nodes that were to follow the writer can have bytes.
+        let is_known = |replica: &Replica| record.replica_of(NodeId(replica.node)).is_some();
+        let has_whole = command.replicas.iter().any(|replica| !replica.is_suspect);
+        if !command.replicas.iter().all(is_known) || !are_on_distinct_nodes(&command.replicas) || !has_whole {
+            return Err(malformed("the seal names other replicas than the segment was created with"));
+        }
+        record.replicas.clone_from(&command.replicas);
+        record.changes += 1;
+    }
     record.state = SegmentState::Sealed as i32;
     record.length = command.length;
     record.marked = 0;
     view.put(row, &record);
     Ok(Reply::Segment(record))
+}
+
+fn are_on_distinct_nodes(replicas: &[Replica]) -> bool {
+    let nodes: BTreeSet<u64> = replicas.iter().map(|replica| replica.node).collect();
+    nodes.len() == replicas.len()
 }
 
 pub(super) fn mark(view: &mut View<'_>, command: MarkSegment) -> Result<Reply, ApplyError> {
@@ -61,15 +80,64 @@ pub(super) fn mark(view: &mut View<'_>, command: MarkSegment) -> Result<Reply, A
 
 pub(super) fn place(view: &mut View<'_>, command: &PlaceSegment) -> Result<Reply, ApplyError> {
     let row = segment::row(SegmentId(command.segment));
-    let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
+    let record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
+    let placed = match command.changes {
+        None => placed_alone(&record, command),
+        Some(changes) => placed_among(&record, command, changes),
+    };
+    let placed = placed.ok_or(Reject::SegmentElsewhere)?;
+    if placed != record {
+        view.put(row, &placed);
+    }
+    Ok(Reply::Segment(placed))
+}
+
+/// The record of a segment after the move of its only replica, by a command of before cluster version 3;
+/// `None` if the command is rejected.
+fn placed_alone(record: &SegmentRecord, command: &PlaceSegment) -> Option<SegmentRecord> {
     let is_at = |place: &Replica| record.replicas == std::slice::from_ref(place);
     if is_at(&command.to) {
+        return Some(record.clone());
+    }
+    let is_movable = record.state() == SegmentState::Sealed && is_at(&command.from);
+    is_movable.then(|| SegmentRecord { replicas: vec![command.to.clone()], ..record.clone() })
+}
+
+/// The record of a segment after the move of one of its replicas; `None` if the command is rejected. An
+/// upstream has the segment for all nodes, so a move to or from one replaces the whole list.
+fn placed_among(record: &SegmentRecord, command: &PlaceSegment, changes: u64) -> Option<SegmentRecord> {
+    let (from, to) = (&command.from, &command.to);
+    if record.changes == changes.saturating_add(1) && record.replicas.contains(to) {
+        return Some(record.clone());
+    }
+    let position = record.replicas.iter().position(|replica| replica == from)?;
+    if record.state() != SegmentState::Sealed || record.changes != changes {
+        return None;
+    }
+    let is_upstream = |place: &Replica| place.tier() == Ok(SegmentTier::Upstream);
+    let mut replicas = record.replicas.clone();
+    if is_upstream(from) || is_upstream(to) {
+        replicas = vec![to.clone()];
+    } else {
+        replicas[position] = to.clone();
+    }
+    Some(SegmentRecord { replicas, changes: changes + 1, ..record.clone() })
+}
+
+pub(super) fn set_replicas(view: &mut View<'_>, command: &SetReplicas) -> Result<Reply, ApplyError> {
+    if command.replicas.is_empty() || !are_on_distinct_nodes(&command.replicas) {
+        return Err(malformed("a segment has at least one replica, and at most one on each node"));
+    }
+    let row = segment::row(SegmentId(command.segment));
+    let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
+    if record.changes == command.changes.saturating_add(1) && record.replicas == command.replicas {
         return Ok(Reply::Segment(record));
     }
-    if record.state() != SegmentState::Sealed || !is_at(&command.from) {
+    if record.state() != SegmentState::Sealed || record.changes != command.changes {
         return Err(Reject::SegmentElsewhere.into());
     }
-    record.replicas = vec![command.to.clone()];
+    record.replicas.clone_from(&command.replicas);
+    record.changes += 1;
     view.put(row, &record);
     Ok(Reply::Segment(record))
 }

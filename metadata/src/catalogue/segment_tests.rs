@@ -3,7 +3,8 @@
 use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, ChunkOwner, ProposeError};
-use mlgw_common::{BodyId, PartNumber, SegmentId, SegmentTier};
+use mlgw_common::{BodyId, NodeId, PartNumber, SegmentId, SegmentTier};
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::{
     AbortUpload, Change, Command, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart, Reject,
     Reply, SealSegment,
@@ -31,7 +32,14 @@ impl Bench {
         let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
         let bucket = bucket(&catalogue, "data").await;
         for _ in 0..3 {
-            let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0, stamp: 0 };
+            let create = CreateSegment {
+                class: 0,
+                node: 1,
+                location: "d".into(),
+                created_ms: 0,
+                stamp: 0,
+                ..CreateSegment::default()
+            };
             catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
         }
         Self { catalogue, bucket, _dir: dir }
@@ -46,7 +54,7 @@ impl Bench {
     }
 
     async fn seal(&self, segment: u64) {
-        let seal = Change::SealSegment(SealSegment { segment, length: 4096 });
+        let seal = Change::SealSegment(SealSegment { segment, length: 4096, ..SealSegment::default() });
         self.catalogue.propose(Command::from(seal)).await.unwrap();
     }
 
@@ -204,7 +212,8 @@ async fn only_a_sealed_segment_can_be_moved() {
     let bench = Bench::new(options).await;
     let (one, hot) = (SegmentId(1), Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() });
     let cold = Replica { tier: 1, location: "c".into(), ..hot.clone() };
-    let place = |from: &Replica, to: &Replica| bench.catalogue.place_segment(one, from.clone(), to.clone());
+    let place =
+        |from: &Replica, to: &Replica| bench.catalogue.place_segment(one, 0, from.clone(), to.clone());
     let elsewhere = Err(ProposeError::Rejected(Reject::SegmentElsewhere));
     assert_eq!(place(&hot, &cold).await, elsewhere, "it is open");
     bench.seal(1).await;
@@ -218,8 +227,85 @@ async fn only_a_sealed_segment_can_be_moved() {
         assert_eq!(bench.catalogue.segment(one).map(|segment| segment.tier), Some(SegmentTier::Cold));
     }
     assert_eq!(place(&hot, &other).await, elsewhere, "no longer");
-    let none = bench.catalogue.place_segment(SegmentId(9), hot.clone(), cold).await;
+    let none = bench.catalogue.place_segment(SegmentId(9), 0, hot.clone(), cold).await;
     assert_eq!(none, Err(ProposeError::Rejected(Reject::NoSuchSegment)));
+    bench.catalogue.shutdown().await;
+}
+
+#[tokio::test]
+async fn replicas_change_only_as_they_were_last_seen() {
+    let bench = Bench::new(options).await;
+    let (one, catalogue) = (SegmentId(1), &bench.catalogue);
+    let at = |node| Replica { node, tier: 0, location: "d".into(), ..Replica::default() };
+    let set = |changes, replicas: &[Replica]| catalogue.set_replicas(one, changes, replicas.to_vec());
+    let both = [at(1), at(2)];
+    let too_new = ProposeError::NotFinalized { needs: REPLICATION_CLUSTER_VERSION, has: 1 };
+    assert_eq!(set(0, &both).await, Err(too_new));
+    catalogue.raise_cluster_version(REPLICATION_CLUSTER_VERSION).await.unwrap();
+    let elsewhere = Err(ProposeError::Rejected(Reject::SegmentElsewhere));
+    assert_eq!(set(0, &both).await, elsewhere, "it is open");
+    bench.seal(1).await;
+    for malformed in [vec![], vec![at(1), at(1)]] {
+        assert!(matches!(set(0, &malformed).await, Err(ProposeError::Rejected(Reject::Malformed { .. }))));
+    }
+    for _ in 0..2 {
+        assert_eq!(set(0, &both).await, Ok(()), "repeatable");
+    }
+    assert_eq!(set(0, &[at(1), at(3)]).await, elsewhere, "the list was changed meanwhile");
+    let record = || catalogue.segment_record(one).unwrap().unwrap();
+    assert_eq!((record().changes, record().replicas.len()), (1, 2));
+    assert!(catalogue.segment(one).is_some_and(|segment| segment.is_local));
+
+    let place = |changes, from: &Replica, to: &Replica| {
+        catalogue.place_segment(one, changes, from.clone(), to.clone())
+    };
+    let cold = Replica { tier: 1, location: "c".into(), ..at(1) };
+    assert_eq!(place(0, &at(1), &cold).await, elsewhere, "decided on an older list");
+    for _ in 0..2 {
+        assert_eq!(place(1, &at(1), &cold).await, Ok(()), "repeatable");
+    }
+    assert_eq!(record().replicas, [cold.clone(), at(2)], "the other replica stays");
+    let upstream = Replica { tier: 2, location: "u".into(), ..at(1) };
+    assert_eq!(place(2, &cold, &upstream).await, Ok(()));
+    assert_eq!((record().changes, record().replicas), (3, vec![upstream]), "an upstream serves all nodes");
+    bench.catalogue.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_first_seal_of_an_open_segment_names_its_replicas() {
+    let bench = Bench::new(options).await;
+    let catalogue = &bench.catalogue;
+    catalogue.raise_cluster_version(REPLICATION_CLUSTER_VERSION).await.unwrap();
+    let at = |node| Replica { node, tier: 0, location: "d".into(), ..Replica::default() };
+    let suspect = |node| Replica { is_suspect: true, ..at(node) };
+    let create = |followers: &[u64], write_quorum| {
+        let followers = followers.iter().map(|node| at(*node)).collect();
+        let create = CreateSegment {
+            node: 1,
+            location: "d".into(),
+            followers,
+            write_quorum,
+            ..CreateSegment::default()
+        };
+        catalogue.propose(Command::from(Change::CreateSegment(create)))
+    };
+    let is_malformed = |refused| matches!(refused, Err(ProposeError::Rejected(Reject::Malformed { .. })));
+    assert!(is_malformed(create(&[2, 2], 2).await), "two replicas on one node");
+    assert!(is_malformed(create(&[1], 2).await), "the writer follows itself");
+    assert!(is_malformed(create(&[2], 3).await), "a quorum of more than all");
+    let Ok(Reply::Segment(record)) = create(&[2, 3], 2).await else { panic!("it is not created") };
+    assert_eq!((record.replicas.len(), record.quorum(), record.is_owned_by(NodeId(1))), (3, 2, true));
+
+    let id = record.segment_id();
+    let seal = |length, replicas| catalogue.seal_segment(id, length, replicas);
+    for wrong in [vec![at(1), at(4)], vec![at(1), at(1)], vec![suspect(1), suspect(2)]] {
+        let refused = seal(500, wrong).await;
+        assert!(matches!(refused, Err(ProposeError::Rejected(Reject::Malformed { .. }))), "{refused:?}");
+    }
+    let sealed = seal(500, vec![at(1), suspect(3)]).await.unwrap();
+    assert_eq!((sealed.length, &sealed.replicas, sealed.changes), (500, &vec![at(1), suspect(3)], 1));
+    assert_eq!(seal(500, vec![at(1), at(2)]).await, Ok(sealed), "the first seal decides");
+    assert_eq!(seal(600, vec![]).await, Err(ProposeError::Rejected(Reject::SegmentSealed)));
     bench.catalogue.shutdown().await;
 }
 
@@ -232,7 +318,7 @@ async fn a_tier_of_a_newer_version_stops_the_catalogue() {
     };
     let hot = Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() };
     let newer = Replica { tier: 9, ..hot.clone() };
-    assert!(catalogue.place_segment(SegmentId(1), hot, newer).await.is_err());
+    assert!(catalogue.place_segment(SegmentId(1), 0, hot, newer).await.is_err());
     catalogue.shutdown().await;
     let why = Catalogue::open(options(dir.path())).await.map(drop).unwrap_err().to_string();
     assert!(why.contains("tier number 9, which this version does not know"), "{why}");

@@ -10,14 +10,17 @@ use super::{Catalogue, read};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::{
-    Change, Command, FenceSegment, MarkSegment, PlaceSegment, Reject, RelocateExtent, RemoveSegment,
+    Change, Command, FenceSegment, MarkSegment, PlaceSegment, Reject, RelocateExtent, RemoveSegment, Reply,
+    SealSegment, SetReplicas,
 };
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
 use mlgw_formats::schema::usage::segment_key_of;
 use mlgw_formats::schema::{
-    Extent, ObjectVersion, PartRecord, Release, Replica, SegmentUsage, decode, object, part, release,
+    Extent, ObjectVersion, PartRecord, Release, Replica, SegmentRecord, SegmentUsage, decode, object, part,
+    release,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -190,20 +193,59 @@ impl Catalogue {
         }
     }
 
-    /// Records that the sealed segment moved from `from` to `to`, if `from` is its recorded replica. The
-    /// bytes must already be at `to`.
+    /// Records that a replica of the sealed segment moved from `from` to `to`, if its replicas were changed
+    /// `changes` times and `from` is one of them. The bytes must already be at `to`. A move to or from an
+    /// upstream replaces all replicas.
     ///
     /// # Errors
-    /// [`Reject::SegmentElsewhere`] if the segment is not at `from` or is open; those of
+    /// [`Reject::SegmentElsewhere`] if the record differs or the segment is open; those of
     /// [`Catalogue::propose`].
     pub async fn place_segment(
         &self,
         segment: SegmentId,
+        changes: u64,
         from: Replica,
         to: Replica,
     ) -> Result<(), ProposeError> {
-        let place = Change::PlaceSegment(PlaceSegment { segment: segment.0, from, to });
+        let changes = (self.cluster_version() >= REPLICATION_CLUSTER_VERSION).then_some(changes);
+        let place = Change::PlaceSegment(PlaceSegment { segment: segment.0, from, to, changes });
         self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(place))).await.map(drop)
+    }
+
+    /// Seals a segment at `length` and returns its record. `replicas`, unless it is empty, replaces the list of
+    /// its replicas: those that are not known to have the whole length are marked as suspect. The first seal
+    /// decides.
+    ///
+    /// # Errors
+    /// [`Reject::SegmentSealed`] if it was sealed at another length; those of [`Catalogue::propose`].
+    pub async fn seal_segment(
+        &self,
+        segment: SegmentId,
+        length: u64,
+        replicas: Vec<Replica>,
+    ) -> Result<SegmentRecord, ProposeError> {
+        let seal = Change::SealSegment(SealSegment { segment: segment.0, length, replicas });
+        match self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(seal))).await? {
+            Reply::Segment(record) => Ok(record),
+            // No seal has another reply; the record decides.
+            _ => Err(ProposeError::UnknownOutcome),
+        }
+    }
+
+    /// Replaces the list of replicas of a sealed segment, if it was changed `changes` times. Each node in the
+    /// list must have the bytes already.
+    ///
+    /// # Errors
+    /// [`Reject::SegmentElsewhere`] if the list was changed meanwhile or the segment is open; those of
+    /// [`Catalogue::propose`].
+    pub async fn set_replicas(
+        &self,
+        segment: SegmentId,
+        changes: u64,
+        replicas: Vec<Replica>,
+    ) -> Result<(), ProposeError> {
+        let set = Change::SetReplicas(SetReplicas { segment: segment.0, changes, replicas });
+        self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(set))).await.map(drop)
     }
 
     /// Records that the first `length` bytes of an open segment are whole records on stable media.

@@ -66,7 +66,14 @@ async fn limit(catalogue: &Catalogue, b: &Bucket) {
 }
 
 async fn create_segment(catalogue: &Catalogue) -> SegmentId {
-    let create = CreateSegment { class: 0, node: 1, location: "s".into(), created_ms: NOW.0, stamp: 0 };
+    let create = CreateSegment {
+        class: 0,
+        node: 1,
+        location: "s".into(),
+        created_ms: NOW.0,
+        stamp: 0,
+        ..CreateSegment::default()
+    };
     match catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap() {
         Reply::Segment(record) => record.segment_id(),
         other => panic!("{other:?}"),
@@ -80,7 +87,8 @@ async fn put_in_segment(catalogue: &Catalogue, b: &Bucket, object: &str) -> (Chu
     let chunk = ObjectVersion { extents: vec![extent(segment.0, 10)], ..version(body, 10) };
     catalogue.propose(Command::object(b, &key(object), NOW, put(chunk))).await.unwrap();
     catalogue.mark_segment(segment, 500).await.unwrap();
-    let seal = Change::SealSegment(SealSegment { segment: segment.0, length: 1000 });
+    let seal =
+        Change::SealSegment(SealSegment { segment: segment.0, length: 1000, ..SealSegment::default() });
     catalogue.propose(Command::from(seal)).await.unwrap();
     let owner = ChunkOwner { bucket: b.bucket_id(), key: key(object), body, part: None, offset: 0 };
     (owner, segment)

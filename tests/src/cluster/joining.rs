@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::testbed::{STORE, TestCluster, TestMember, assert_reads, keys_before, wait_until};
+use super::testbed::{STORE, TestCluster, TestMember, assert_reads, keys_before};
 
 /// Asserts that `mlgw cluster join` failed for this reason.
 fn assert_refused(joined: (String, Option<i32>), reason: &str) {
@@ -46,9 +46,7 @@ fn a_token_admits_one_node_and_the_same_node_again() {
     cluster.stop(2);
     assert_joined(cluster.run_join(cluster.member(2), &token, "storage"));
     cluster.start(2);
-    wait_until("the node is active", || {
-        cluster.view(STORE).node(2).is_some_and(|node| node.state == "active")
-    });
+    cluster.until_active(2);
     let ids: Vec<usize> = cluster.view(STORE).nodes.iter().map(|node| node.id).collect();
     assert_eq!(ids, [1, 2], "no other node has joined, and the repetitions took no id");
 }

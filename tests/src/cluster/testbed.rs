@@ -1,10 +1,10 @@
 //! A cluster whose nodes are processes of the shipped server, each with its own directory and address.
 //!
-//! Node 1 is a server with objects that became a cluster, and stores the bytes of all objects. The others
+//! Node 1 is a server with objects that became a cluster, and serves the requests of all nodes. The others
 //! join it by a token each. A node has new S3 and admin ports after each start, so clients are made anew.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) const BUCKET: &str = "cluster-tests";
 pub(super) const SYSTEM_GROUP: u32 = 0;
 /// Group of the buckets that exist before the cluster.
 pub(super) const OBJECT_GROUP: u32 = 1;
-/// Node with the bytes of all objects.
-pub(super) const STORE: usize = 1;
+/// Node that serves the requests of all nodes, and has the bytes of all objects.
+pub(crate) const STORE: usize = 1;
 /// Node of a whole cluster that stores nothing.
 pub(super) const GATEWAY: usize = 4;
 
@@ -42,13 +42,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const FIRST_PORT: u16 = 9100;
 
 /// Waits until a condition holds.
-pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
+    wait_at_most(WAIT_MAX, what, is_so);
+}
+
+/// Waits until a condition holds that may take longer than others.
+pub(super) fn wait_at_most(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < WAIT_MAX, "never: {what}");
+        assert!(begun.elapsed() < limit, "never: {what}");
         block_for(POLL_INTERVAL);
     }
 }
+
+/// Settings of all nodes of a cluster.
+pub(super) type NodeSettings = fn(ServerSetup) -> ServerSetup;
 
 /// Returns a loopback address that nothing else uses, also not while its node is stopped: its host is made of
 /// the id of this process, and no connection gets its port.
@@ -67,7 +75,7 @@ pub(super) fn content_of(key: &str) -> TestContent {
 }
 
 /// Puts the object with this key.
-pub(super) async fn put(client: &S3TestClient, key: &str) -> Result<String, CallFailure> {
+pub(crate) async fn put(client: &S3TestClient, key: &str) -> Result<String, CallFailure> {
     client.put(BUCKET, key, full_body(content_of(key).bytes())).await
 }
 
@@ -92,26 +100,32 @@ pub(super) struct TestMember {
 
 impl TestMember {
     /// Returns a node on this directory, with an address of its own.
-    fn new(dir: &Path) -> Self {
+    fn new(dir: &Path, settings: NodeSettings) -> Self {
         let address = unused_address();
-        let setup = ServerSetup::new(dir).with("cluster.listen", address);
+        let setup = settings(ServerSetup::new(dir)).with("cluster.listen", address);
         Self { setup, address, process: None }
     }
 }
 
 /// The nodes of a cluster. The first has the id 1, and so on.
-pub(super) struct TestCluster {
+pub(crate) struct TestCluster {
     members: Vec<TestMember>,
+    settings: NodeSettings,
     runtime: Runtime,
     room: TempDir,
 }
 
 impl TestCluster {
     /// Makes a server with objects the first node of a cluster, and starts it.
-    pub(super) fn first() -> Self {
+    pub(crate) fn first() -> Self {
+        Self::first_with(|setup| setup)
+    }
+
+    /// Like [`TestCluster::first`], with these settings of each node.
+    pub(super) fn first_with(settings: NodeSettings) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let runtime = runtime();
-        let member = TestMember::new(&room.path().join("node-1"));
+        let member = TestMember::new(&room.path().join("node-1"), settings);
         let server = member.setup.start();
         runtime.block_on(async {
             let client = server.client();
@@ -123,14 +137,19 @@ impl TestCluster {
         server.stop();
         let (output, status) = member.setup.cluster_init();
         assert_eq!(status, Some(0), "{output}");
-        let mut cluster = Self { members: vec![member], runtime, room };
+        let mut cluster = Self { members: vec![member], settings, runtime, room };
         cluster.start(STORE);
         cluster
     }
 
     /// Makes a cluster of three storage nodes, which all vote.
     pub(super) fn three() -> Self {
-        let mut cluster = Self::first();
+        Self::three_with(|setup| setup)
+    }
+
+    /// Like [`TestCluster::three`], with these settings of each node.
+    pub(super) fn three_with(settings: NodeSettings) -> Self {
+        let mut cluster = Self::first_with(settings);
         cluster.join("storage");
         cluster.join("storage");
         cluster.until_settled();
@@ -159,7 +178,7 @@ impl TestCluster {
 
     /// Returns a further directory of this test.
     pub(super) fn new_member(&self, name: &str) -> TestMember {
-        TestMember::new(&self.room.path().join(name))
+        TestMember::new(&self.room.path().join(name), self.settings)
     }
 
     /// Makes a token for one node.
@@ -185,7 +204,7 @@ impl TestCluster {
     }
 
     /// Adds a node with this role and starts it.
-    pub(super) fn join(&mut self, role: &str) {
+    pub(crate) fn join(&mut self, role: &str) {
         let member = self.new_member(&format!("node-{}", self.members.len() + 1));
         let (output, status) = self.run_join(&member, &self.token(), role);
         assert_eq!(status, Some(0), "{output}");
@@ -211,12 +230,12 @@ impl TestCluster {
         self.ids().into_iter().filter(|id| self.member(*id).process.is_some()).collect()
     }
 
-    pub(super) fn process(&self, id: usize) -> &ServerProcess {
+    pub(crate) fn process(&self, id: usize) -> &ServerProcess {
         self.member(id).process.as_ref().unwrap_or_else(|| panic!("node {id} does not run"))
     }
 
     /// An S3 client of a running node.
-    pub(super) fn client(&self, id: usize) -> S3TestClient {
+    pub(crate) fn client(&self, id: usize) -> S3TestClient {
         self.process(id).client()
     }
 
@@ -226,7 +245,7 @@ impl TestCluster {
     }
 
     /// Starts a node and waits until it is ready.
-    pub(super) fn start(&mut self, id: usize) {
+    pub(crate) fn start(&mut self, id: usize) {
         self.spawn(id);
         self.until_ready(id);
     }
@@ -246,8 +265,15 @@ impl TestCluster {
         }
     }
 
+    /// Waits until the store describes a node as active.
+    pub(crate) fn until_active(&self, id: usize) {
+        wait_until(&format!("node {id} is active"), || {
+            self.view(STORE).node(id).is_some_and(|node| node.state == "active")
+        });
+    }
+
     /// Sends SIGTERM to a node, and expects that it ends with the exit status 0.
-    pub(super) fn stop(&mut self, id: usize) {
+    pub(crate) fn stop(&mut self, id: usize) {
         self.member_mut(id).process.take().expect("it runs").stop();
     }
 
@@ -268,6 +294,17 @@ impl TestCluster {
         }
     }
 
+    /// Changes a setting of a node, at its next start.
+    pub(super) fn set(&mut self, id: usize, key: &str, value: &str) {
+        let member = self.member_mut(id);
+        member.setup = member.setup.clone().with(key, value);
+    }
+
+    /// The directory of the segments of a node.
+    pub(super) fn segments_dir(&self, id: usize) -> PathBuf {
+        self.member(id).setup.data_dir.join("segments")
+    }
+
     /// Leaves only the recorded addresses of other nodes to each node, at its next start.
     pub(super) fn remove_seeds(&mut self) {
         for member in &mut self.members {
@@ -276,7 +313,7 @@ impl TestCluster {
     }
 
     /// Runs the work of clients. A view cannot be taken within it.
-    pub(super) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
 

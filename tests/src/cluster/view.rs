@@ -7,8 +7,19 @@ use serde::Deserialize;
 /// The cluster as one of its nodes describes it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterView {
+    pub(super) copies: CopiesView,
     pub(super) nodes: Vec<NodeView>,
     pub(super) groups: Vec<GroupView>,
+}
+
+/// Copies of segments.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct CopiesView {
+    pub(super) wanted: usize,
+    pub(super) segments: usize,
+    pub(super) below_segments: usize,
+    pub(super) suspect_segments: usize,
+    pub(super) open_segments: usize,
 }
 
 /// A node.

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use super::promtool::{AlertStory, ScrapeStage, assert_fires, assert_parses, deploy};
 use super::scrape::Scrape;
 use super::{BUCKET, runtime};
+use crate::cluster::testbed::{self as cluster_testbed, STORE, TestCluster};
 use crate::content::TestContent;
 use crate::mount::Mount;
 use crate::s3::full_body;
@@ -46,6 +47,7 @@ const STATES: &[fn() -> Vec<AlertStory>] = &[
     without_its_origin,
     in_the_prefix_of_another,
     with_a_wrong_policy,
+    with_missing_copies,
     synthetic,
 ];
 
@@ -354,6 +356,28 @@ fn in_the_prefix_of_another() -> Vec<AlertStory> {
     owned(&other, 0.0);
     let after = owned(&setup.start(), 1.0);
     vec![AlertStory::of_condition(&["MlgwUpstreamNotOwned"], before, after)]
+}
+
+/// Stops the second node of a cluster and seals segments of the first one, which has their only copy then. A
+/// damaged copy would be repaired from the other node, so the number of those is synthetic.
+fn with_missing_copies() -> Vec<AlertStory> {
+    let mut cluster = TestCluster::first();
+    let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(STORE));
+    let before = scrape(&cluster);
+    cluster.join("storage");
+    cluster.until_active(2);
+    cluster.stop(2);
+    let client = cluster.client(STORE);
+    cluster.block_on(cluster_testbed::put(&client, "without-copy")).expect("stored");
+    cluster.stop(STORE);
+    cluster.start(STORE);
+    cluster_testbed::wait_until("a segment has one copy of two", || {
+        scrape(&cluster).sum("mlgw_segments_below_copies", &[]) > 0.5
+    });
+    let mut after = scrape(&cluster);
+    let suspect = after.0.insert("mlgw_segments_suspect".to_owned(), 1.0);
+    assert!(suspect.is_some(), "the store of a cluster exports this series");
+    vec![AlertStory::of_condition(&["MlgwSegmentsBelowCopies", "MlgwSegmentsSuspect"], before, after)]
 }
 
 fn synthetic() -> Vec<AlertStory> {

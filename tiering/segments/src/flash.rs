@@ -32,7 +32,8 @@ pub(crate) const FORMAT: u32 = 1;
 /// Cause of a write to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlashWriteCause {
-    /// A client's write, or the import of a sync.
+    /// A client's write, the import of a sync, or a copy of a segment that another node owns: the bytes of
+    /// its clients, which no budget delays.
     Client,
     /// Clean copies of objects of remote-backed buckets, including copies that are rewritten to be retained.
     Copies,

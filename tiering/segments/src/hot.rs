@@ -13,6 +13,7 @@
 mod admission;
 mod catalogue;
 mod check;
+mod chunk;
 mod claims;
 mod compaction;
 mod direct;
@@ -39,6 +40,7 @@ mod recovery;
 mod remote_tier;
 mod repair;
 mod replace;
+mod replicas;
 mod salvage;
 mod scan;
 mod scrub;
@@ -54,16 +56,15 @@ mod writer_queues;
 use mlgw_common::time::Instant;
 use mlgw_formats::segment_record as record;
 use std::collections::{BTreeSet, HashSet};
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
+use mlgw_common::SegmentTier;
+use mlgw_common::ids::{BodyId, NodeId, SegmentId};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
-use mlgw_common::{ObjectKey, SegmentTier};
 use mlgw_formats::schema::Extent;
 use mlgw_metadata::Catalogue;
 use tokio::runtime::Handle;
@@ -71,6 +72,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use check::check_segments;
+pub use chunk::{AppendError, AppendedChunk, Chunk, Placement, SegmentChunk};
 pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError};
 pub use dirs::SegmentDirs;
 pub use file::{FileCall, Intercept, InterceptAction, segment_file_name, segment_of_file_name};
@@ -91,6 +93,9 @@ pub use read::error::{ReadFault, SegmentReadError};
 pub use recovery::{RecoveryError, scan};
 pub use repair::{repair_headers, repair_names};
 pub use replace::StoredChunk;
+pub use replicas::{
+    ReplicaBytes, ReplicaReadRefused, ReplicationOptions, ReplicationStatus, SegmentPeers, StorageNodes,
+};
 pub use salvage::{SalvageReport, SalvagedBody, salvage};
 pub use scan::ScanSummary;
 pub(crate) use scrub::SCRUB_FORMAT;
@@ -115,6 +120,7 @@ use record::RecordOwner;
 use recovery::ListingContext;
 pub(crate) use remote_tier::LEFTOVERS_FORMAT;
 use remote_tier::{Leftovers, RemoteTier};
+use replicas::Replicas;
 use segments::{SealRequest, SegmentLifecycle, run_seals};
 use space::{DiskSpace, SpaceLimits};
 use space_wait::SpaceWaiters;
@@ -125,71 +131,6 @@ use writer_queues::WriterQueues;
 use crate::decisions::{self, Decisions};
 use crate::fair::{DiskQueues, Lane, ServiceClass};
 use crate::flash::FlashBudget;
-
-/// A chunk was not stored. No part of it will ever be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AppendError {
-    /// The disk is full or down to its reserve; data must be deleted.
-    #[error("the disk is full")]
-    Full,
-    /// Spilling and compaction are freeing space; the append can be retried soon.
-    #[error("disk space is being freed")]
-    NoRoomYet,
-    /// The tier is shutting down; the append can be retried after the restart.
-    #[error("the tier is stopping")]
-    Stopping,
-    /// The disk or the catalogue failed, and so did a retry; the append can be retried later.
-    #[error("the disk failed")]
-    Io,
-}
-
-impl AppendError {
-    fn from_io(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
-            _ => Self::Io,
-        }
-    }
-}
-
-/// Kind of segment that a chunk is appended to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// A segment shared with other bodies.
-    Shared,
-    /// A segment of the body's own, if one is available: for bodies of
-    /// [`DEDICATED_SEGMENT_BYTES_MIN`](mlgw_common::limits::DEDICATED_SEGMENT_BYTES_MIN) or more.
-    Own,
-}
-
-/// A piece of a body to store.
-#[derive(Clone, Debug)]
-pub struct Chunk {
-    /// The bucket.
-    pub bucket: BucketId,
-    /// The key.
-    pub key: ObjectKey,
-    /// The body.
-    pub body: BodyId,
-    /// The part, if the body is a multipart upload.
-    pub part: Option<PartNumber>,
-    /// Offset of the first byte in the body, or in the part.
-    pub offset: u64,
-    /// The bytes as they are stored: at least one, at most
-    /// [`CHUNK_BYTES_MAX`] uncompressed.
-    pub data: Payload,
-    /// Kind of segment to append to.
-    pub placement: Placement,
-}
-
-/// A stored chunk.
-#[derive(Clone, Debug)]
-pub struct AppendedChunk {
-    /// Location of the chunk.
-    pub extent: Extent,
-    /// Prevents changes of the segment; to be dropped when the catalogue names the chunk, or never will.
-    pub hold: SegmentHold,
-}
 
 /// Predicate on the owner of a chunk (its body, its part, its first byte): true if the chunk is selected.
 pub(crate) type OwnerPredicate = Arc<dyn Fn(&RecordOwner) -> bool + Send + Sync>;
@@ -217,7 +158,8 @@ struct HotTierInner {
     node: NodeId,
     compaction: Arc<Compaction>,
     placing: Arc<Placing>,
-    /// Segments that compaction or placing currently works on.
+    replicas: Replicas,
+    /// Segments that compaction, placing or the driver of replicas currently works on.
     claims: Arc<SegmentClaims>,
     space_waiters: Arc<SpaceWaiters>,
     /// Number of appends that wait for space.
@@ -226,7 +168,7 @@ struct HotTierInner {
     is_hot: OnceLock<IsHot>,
     /// Catalogue whose references compaction follows; `None` without compaction.
     catalogue: Option<Catalogue>,
-    /// Tasks of compaction and placing.
+    /// Tasks of compaction, placing and the driver of replicas.
     workers: Mutex<Vec<JoinHandle<()>>>,
     /// Closed when the last writer ends.
     writers_ended: Mutex<mpsc::Receiver<()>>,
@@ -249,12 +191,15 @@ impl HotTier {
             clock: options.clock.clone(),
         };
         let tier = Self::open_parts(options, Arc::new(map), Some(catalogue)).await?;
-        let HotTierInner { compaction, placing, space_waiters: relief, .. } = &*tier.inner;
+        let HotTierInner { compaction, placing, replicas, space_waiters: relief, .. } = &*tier.inner;
         let weak = || Arc::downgrade(&tier.inner);
-        let workers = vec![
+        let mut workers = vec![
             tokio::spawn(compaction::driver::run(weak(), compaction.clone())),
             tokio::spawn(placing::driver::run(weak(), placing.clone(), compaction.clone())),
         ];
+        if let Some(replication) = replicas.replication() {
+            workers.push(tokio::spawn(replicas::driver::run(weak(), replication, compaction.clone())));
+        }
         *tier.inner.workers.lock().await = workers;
         tokio::spawn(space_wait::run(weak(), relief.clone()));
         tier.inner.claim_prefixes().await?;
@@ -323,6 +268,7 @@ impl HotTier {
             node: options.lineage.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
             placing,
+            replicas: Replicas::new(options.replication),
             claims: Arc::default(),
             space_waiters: Arc::default(),
             chunks_waiting: AtomicUsize::new(0),
@@ -556,8 +502,8 @@ impl HotTier {
         for worker in workers {
             match mlgw_common::time::timeout_at(until, worker).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "the compaction or placement worker panicked"),
-                // Safe: the steps of both workers may be interrupted at any point.
+                Ok(Err(error)) => tracing::error!(%error, "a background worker panicked"),
+                // Safe: the steps of all workers may be interrupted at any point.
                 Err(_) => {
                     tracing::error!("a worker waits for a disk that does not respond; it is left behind")
                 }
@@ -575,21 +521,6 @@ impl HotTier {
     }
 }
 
-/// A chunk in a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentChunk {
-    /// Bucket of the chunk's owner.
-    pub bucket: BucketId,
-    /// Key of the owner.
-    pub key: ObjectKey,
-    /// Body of the owner.
-    pub body: BodyId,
-    /// Offset of the chunk's first byte in the body.
-    pub first: u64,
-    /// Offset of the chunk's record in the segment.
-    pub offset: u64,
-}
-
 impl HotTierInner {
     /// Returns the tier of a segment in terms of the decision log.
     pub(crate) fn decision_place(&self, segment: SegmentId) -> decisions::DecisionPlace {
@@ -600,6 +531,7 @@ impl HotTierInner {
     fn stop_workers(&self) {
         self.compaction.stop();
         self.placing.start_pass();
+        self.replicas.wake();
     }
 
     /// Appends a chunk that is already stored elsewhere to the segment of moved chunks.
@@ -656,7 +588,7 @@ async fn wait_stored(
     Ok(AppendedChunk { extent: location.into(), hold })
 }
 
-/// Maximum wait of a shutdown for the current step of compaction and of placing, and for the last seals.
+/// Maximum wait of a shutdown for the current step of each background worker, and for the last seals.
 const WORKERS_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the writers when the tier is dropped without a shutdown.
 const WRITERS_STOP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -24,10 +24,16 @@ pub struct CreateSegment {
     /// Random number that seeds its checksums, not 0. Versions that wrote format 1 sent 0.
     #[prost(fixed64, tag = "5")]
     pub stamp: u64,
+    /// Replicas on other nodes, to which the writer sends what it appends; none before cluster version 3.
+    #[prost(message, repeated, tag = "6")]
+    pub followers: Vec<Replica>,
+    /// Number of replicas that have synced an append before it is acknowledged; 0 without followers.
+    #[prost(uint32, tag = "7")]
+    pub write_quorum: u32,
 }
 
-/// Sets a segment's final length. Repeatable with the same length.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+/// Sets a segment's final length. Repeatable with the same length; the first seal decides.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SealSegment {
     /// The segment.
     #[prost(uint64, tag = "1")]
@@ -35,6 +41,10 @@ pub struct SealSegment {
     /// Length of the segment in bytes.
     #[prost(uint64, tag = "2")]
     pub length: u64,
+    /// The replicas from now on, that of the owner first. Those that are not known to have the whole length
+    /// are marked as suspect. Empty, as before cluster version 3: they stay as they are.
+    #[prost(message, repeated, tag = "3")]
+    pub replicas: Vec<Replica>,
 }
 
 /// Raises the length up to which an open segment consists of whole records on stable media. The length never
@@ -84,9 +94,9 @@ pub struct RelocateExtent {
     pub to: Extent,
 }
 
-/// Changes the location of a sealed segment, whose bytes have been copied already, if its record has the
-/// expected location: compare and set. Repeatable. References to the segment are unaffected: they name the
-/// segment, not its location.
+/// Changes the location of a replica of a sealed segment, whose bytes have been copied already, if the record
+/// has the expected one: compare and set. Repeatable. A move to or from an upstream replaces all replicas.
+/// References to the segment are unaffected: they name the segment, not its location.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PlaceSegment {
     /// The segment.
@@ -98,6 +108,25 @@ pub struct PlaceSegment {
     /// New location.
     #[prost(message, required, tag = "3")]
     pub to: Replica,
+    /// Expected number of changes of the replicas. `None` before cluster version 3: then the segment must have
+    /// the expected replica alone, and changes are not counted.
+    #[prost(uint64, optional, tag = "4")]
+    pub changes: Option<u64>,
+}
+
+/// Replaces the list of replicas of a sealed segment, if it was changed the expected number of times: compare
+/// and set. Repeatable. Every replica in the list has the bytes already.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SetReplicas {
+    /// The segment.
+    #[prost(uint64, tag = "1")]
+    pub segment: u64,
+    /// Expected number of changes.
+    #[prost(uint64, tag = "2")]
+    pub changes: u64,
+    /// The replicas, that of the owner first; at least one.
+    #[prost(message, repeated, tag = "3")]
+    pub replicas: Vec<Replica>,
 }
 
 /// Removes a segment that is sealed, fenced and without references. Repeatable.

@@ -38,6 +38,15 @@ pub struct SegmentRecord {
     /// Random number that seeds the checksums of its records; 0 for format 1, which has none.
     #[prost(fixed64, tag = "9")]
     pub stamp: u64,
+    /// Number of replicas that have synced an append before it is acknowledged; 0 before cluster version 3,
+    /// when it was one.
+    #[prost(uint32, tag = "10")]
+    #[serde(default)]
+    pub write_quorum: u32,
+    /// Number of changes of `replicas` since cluster version 3.
+    #[prost(uint64, tag = "12")]
+    #[serde(default)]
+    pub changes: u64,
 }
 
 impl SegmentRecord {
@@ -51,6 +60,30 @@ impl SegmentRecord {
     #[must_use]
     pub const fn seed(&self) -> SegmentSeed {
         SegmentSeed { generation: Generation(self.generation), stamp: SegmentStamp(self.stamp) }
+    }
+
+    /// Returns the node that appends to the segment, compacts, moves and removes it.
+    #[must_use]
+    pub fn owner(&self) -> Option<NodeId> {
+        self.replicas.first().map(|replica| NodeId(replica.node))
+    }
+
+    /// True if the node is the owner.
+    #[must_use]
+    pub fn is_owned_by(&self, node: NodeId) -> bool {
+        self.owner() == Some(node)
+    }
+
+    /// Returns the number of replicas that have synced an append before it is acknowledged.
+    #[must_use]
+    pub fn quorum(&self) -> usize {
+        usize::try_from(self.write_quorum.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// True if an upstream has the segment. Then it has no other replica.
+    #[must_use]
+    pub fn is_at_upstream(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.tier() == Ok(SegmentTier::Upstream))
     }
 
     /// Returns the replica that a node holds.
@@ -80,6 +113,7 @@ impl SegmentRecord {
             class: self.class(),
             state: self.state(),
             tier: self.tier_for(node)?,
+            is_local: self.replica_of(node).is_some(),
         })
     }
 }
@@ -106,6 +140,10 @@ pub struct Replica {
     /// 0 for an object of an earlier version, whose name has no incarnation.
     #[prost(fixed64, tag = "6")]
     pub incarnation: u64,
+    /// True if damage was found in the replica. Its good blocks are still read.
+    #[prost(bool, tag = "7")]
+    #[serde(default)]
+    pub is_suspect: bool,
 }
 
 impl Replica {
@@ -159,6 +197,8 @@ pub struct SegmentSummary {
     pub state: SegmentState,
     /// Tier, as [`SegmentRecord::tier_for`].
     pub tier: SegmentTier,
+    /// True if the node has a replica.
+    pub is_local: bool,
 }
 
 const _: () = assert!(size_of::<(SegmentId, SegmentSummary)>() <= 64);
@@ -208,6 +248,17 @@ mod tests {
     }
 
     #[test]
+    fn the_first_replica_is_the_owners() {
+        let at = |node, tier| Replica { node, tier, ..Replica::default() };
+        let record = SegmentRecord { replicas: vec![at(2, 0), at(1, 0)], ..SegmentRecord::default() };
+        assert_eq!((record.owner(), record.is_owned_by(NodeId(1))), (Some(NodeId(2)), false));
+        let is_local = |node| record.summary_for(NodeId(node)).unwrap().is_local;
+        assert_eq!([1, 2, 3].map(is_local), [true, true, false]);
+        let spilled = SegmentRecord { replicas: vec![at(2, 2)], ..SegmentRecord::default() };
+        assert_eq!((spilled.is_at_upstream(), record.is_at_upstream()), (true, false));
+    }
+
+    #[test]
     fn the_record_has_these_bytes() {
         let segment = SegmentRecord {
             id: 3,
@@ -217,8 +268,7 @@ mod tests {
             length: 300,
             created_ms: 1_700_000_000_123,
             replicas: vec![Replica { node: 1, tier: 2, location: "d".into(), ..Replica::default() }],
-            marked: 0,
-            stamp: 0,
+            ..SegmentRecord::default()
         };
         golden::check(&segment, include_str!("golden/segment.hex"));
         let open = SegmentRecord { state: 0, length: 0, marked: 300, ..segment.clone() };
@@ -226,7 +276,11 @@ mod tests {
         let stamped = SegmentRecord { stamp: 0x0102_0304_0506_0708, ..segment.clone() };
         golden::check(&stamped, include_str!("golden/segment_stamped.hex"));
         let upstream = Replica { copy: 77, sealed_key: vec![1, 2, 3], ..segment.replicas[0].clone() };
-        let spilled = SegmentRecord { replicas: vec![upstream], ..segment };
+        let spilled = SegmentRecord { replicas: vec![upstream], ..segment.clone() };
         golden::check(&spilled, include_str!("golden/segment_upstream.hex"));
+        let suspect = Replica { node: 2, is_suspect: true, ..Replica::default() };
+        let replicas = vec![segment.replicas[0].clone(), suspect];
+        let copied = SegmentRecord { replicas, write_quorum: 2, changes: 2, ..segment };
+        golden::check(&copied, include_str!("golden/segment_copied.hex"));
     }
 }

@@ -216,11 +216,17 @@ async fn an_unknown_kind_of_job_is_refused_alike_by_all_routes_of_schedules() {
 
 /// Creates a segment with this length in the catalogue and returns its record.
 async fn sealed_segment(catalogue: &Catalogue, length: u64) -> SegmentRecord {
-    let create =
-        CreateSegment { class: 0, node: NodeId::SINGLE.0, location: "d".into(), created_ms: 0, stamp: 1 };
+    let create = CreateSegment {
+        class: 0,
+        node: NodeId::SINGLE.0,
+        location: "d".into(),
+        created_ms: 0,
+        stamp: 1,
+        ..CreateSegment::default()
+    };
     let made = catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
     let Reply::Segment(SegmentRecord { id, .. }) = made else { panic!("{made:?}") };
-    let seal = SealSegment { segment: id, length };
+    let seal = SealSegment { segment: id, length, ..SealSegment::default() };
     catalogue.propose(Command::from(Change::SealSegment(seal))).await.unwrap();
     catalogue.segment_record(SegmentId(id)).unwrap().unwrap()
 }
@@ -234,7 +240,7 @@ async fn a_scrub_has_the_bytes_of_local_segments_in_total() {
         let record = sealed_segment(catalogue, length).await;
         let from = record.replicas[0].clone();
         let to = Replica { tier: tier.number(), ..from.clone() };
-        catalogue.place_segment(record.segment_id(), from, to).await.unwrap();
+        catalogue.place_segment(record.segment_id(), record.changes, from, to).await.unwrap();
     }
     let (_, tier) = api.call(Method::GET, "/v1/tiers/hot", Value::Null).await;
     assert_eq!((&tier["segments"], &tier["scrub"]["total_bytes"]), (&json!(1), &json!(1300)), "{tier}");

@@ -5,11 +5,13 @@ use super::document::assert_schema_of;
 use crate::cluster::{audited_token, cluster_findings, cluster_info};
 use crate::member::{other_node, store_obstacle};
 use http::{Method, StatusCode};
-use mlgw_api::{ClusterMemberPart, ClusterNodeRole, ClusterNodeState, Health, NewJoinTokenInfo};
+use mlgw_api::{
+    ClusterCopiesInfo, ClusterMemberPart, ClusterNodeRole, ClusterNodeState, Health, NewJoinTokenInfo,
+};
 use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
 use mlgw_common::{ClusterId, NodeId, Timestamp};
 use mlgw_formats::schema::{NodeRole, NodeState};
-use mlgw_node::{ClusterStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus};
+use mlgw_node::{ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus};
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -50,7 +52,30 @@ fn healthy() -> ClusterStatus {
         ],
         waits: None,
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
+        copies: CopyStatus { wanted: 2, counts: Default::default(), open_segments: 0 },
     }
+}
+
+#[test]
+fn copies_are_counted_and_missing_ones_are_no_finding() {
+    let mut status = healthy();
+    status.copies.open_segments = 6;
+    let counts = &mut status.copies.counts;
+    (counts.segments, counts.bytes) = (120, 7_000);
+    (counts.below_segments, counts.below_bytes, counts.suspect_segments) = (4, 300, 1);
+    let info = cluster_info(&status, NOW);
+    assert_schema_of("ClusterInfo", &info);
+    let expected = ClusterCopiesInfo {
+        wanted: 2,
+        segments: 120,
+        bytes: 7_000,
+        below_segments: 4,
+        below_bytes: 300,
+        suspect_segments: 1,
+        open_segments: 6,
+    };
+    assert_eq!(info.copies, expected);
+    assert_eq!(info.findings, []);
 }
 
 /// Returns the only finding after a change of the healthy status.
@@ -112,7 +137,7 @@ fn each_rule_of_a_cluster_finds_what_it_is_for() {
         (
             finding_after(|s| s.nodes[0].reachable = Some(false)),
             Critical,
-            "Node 1 (n1, 10.0.0.1:9002) does not answer; it stores the bytes of all objects",
+            "Node 1 (n1, 10.0.0.1:9002) does not answer; it serves all S3 requests of the cluster",
         ),
         (
             finding_after(|s| {

@@ -3,16 +3,16 @@
 use super::schema::{document, violations};
 use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
-    BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo,
-    ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, CompactRequest, CompactionInfo,
-    CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction,
-    DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
-    ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo,
-    KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey,
-    ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest,
-    RefreshRequest, RefreshResult, ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo,
-    SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList,
-    UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
+    BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo,
+    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, CompactRequest,
+    CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness,
+    DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo,
+    DiscardResult, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange,
+    KeyInfo, KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo,
+    NewKey, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo,
+    QuotaRequest, RefreshRequest, RefreshResult, ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest,
+    SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo,
+    TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -226,6 +226,7 @@ fn a_cluster_matches_its_schema() {
         waits: None,
         certificate_expires: "e".into(),
         findings: vec![],
+        copies: ClusterCopiesInfo::default(),
         nodes: vec![node, other],
         groups: vec![ClusterGroupInfo { id: 0, leader: None, members: vec![] }],
     };

@@ -4,7 +4,7 @@ use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, SegmentTier, Timestamp};
 use mlgw_formats::command::{Change, Command, Reply};
 use mlgw_formats::command::{CreateSegment, SealSegment};
-use mlgw_formats::schema::{SegmentClass, SegmentRecord, SegmentState};
+use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ProposeError};
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ impl SegmentMap for CatalogueMap {
                 location: self.location.clone(),
                 created_ms: self.clock.now().as_millis(),
                 stamp: random_stamp()?,
+                ..CreateSegment::default()
             }));
             match self.catalogue.propose(command).await? {
                 Reply::Segment(made) => Ok(new_segment(&made)),
@@ -37,7 +38,8 @@ impl SegmentMap for CatalogueMap {
     }
 
     fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
-        let command = Command::from(Change::SealSegment(SealSegment { segment: id.0, length }));
+        let seal = SealSegment { segment: id.0, length, ..SealSegment::default() };
+        let command = Command::from(Change::SealSegment(seal));
         Box::pin(async move { Ok(self.catalogue.propose(command).await.map(drop)?) })
     }
 
@@ -47,12 +49,13 @@ impl SegmentMap for CatalogueMap {
 
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
         let segments = self.catalogue.segments()?;
-        let ours = segments.iter().filter(|segment| {
-            let here =
-                segment.replica_of(self.node).is_some_and(|replica| replica.tier() == Ok(SegmentTier::Hot));
-            here && segment.state() == SegmentState::Open
+        let owned = segments.iter().filter(|segment| {
+            let is_hot = |replica: &Replica| replica.tier() == Ok(SegmentTier::Hot);
+            segment.state() == SegmentState::Open
+                && segment.is_owned_by(self.node)
+                && segment.replica_of(self.node).is_some_and(is_hot)
         });
-        Ok(ours
+        Ok(owned
             .map(|segment| OpenSegment {
                 id: segment.segment_id(),
                 seed: segment.seed(),
@@ -65,7 +68,8 @@ impl SegmentMap for CatalogueMap {
     fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         let mut segments = self.catalogue.segments()?;
         segments.retain(|segment| {
-            segment.replica_of(self.node).is_some_and(|replica| replica.tier() != Ok(SegmentTier::Hot))
+            let local = segment.replica_of(self.node);
+            segment.is_at_upstream() || local.is_some_and(|replica| replica.tier() != Ok(SegmentTier::Hot))
         });
         Ok(segments)
     }

@@ -2,9 +2,9 @@
 //! its catalogue.
 //!
 //! Every extent that an object, a version or an upload refers to is read and verified; unreferenced bytes are
-//! ignored (they may be remains of writes that were never acknowledged). Nothing is written. Extents are
-//! verified in batches, each sorted by position in the files, so memory is bounded and the disk reads
-//! forward.
+//! ignored (they may be remains of writes that were never acknowledged). Segments that only other nodes or
+//! upstreams have are counted and not checked. Nothing is written. Extents are verified in batches, each
+//! sorted by position in the files, so memory is bounded and the disk reads forward.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -52,7 +52,7 @@ pub fn check_segments(
         watch,
         files: HashMap::new(),
         unusable: BTreeMap::new(),
-        at_upstream: BTreeSet::new(),
+        elsewhere: BTreeSet::new(),
         batch: Vec::new(),
         verified_bytes: 0,
         damaged_records: 0,
@@ -77,8 +77,8 @@ struct SegmentCheck<'a> {
     files: HashMap<u64, (File, SegmentSeed)>,
     /// Segments whose file cannot be opened, with the error and the number of extents that refer to them.
     unusable: BTreeMap<u64, (String, u64)>,
-    /// Segments at upstreams, which are not checked.
-    at_upstream: BTreeSet<u64>,
+    /// Segments without a replica on this node, or at upstreams: they are not checked.
+    elsewhere: BTreeSet<u64>,
     batch: Vec<ExtentToVerify>,
     verified_bytes: u64,
     total_bytes: u64,
@@ -109,6 +109,10 @@ impl SegmentCheck<'_> {
                     continue;
                 }
             };
+            if record.replica_of(self.catalogue.node).is_none() {
+                self.elsewhere.insert(record.id);
+                continue;
+            }
             let path = self.dirs.path(record.segment_id(), tier);
             match regular::open(&path) {
                 Ok(file) => {
@@ -122,7 +126,7 @@ impl SegmentCheck<'_> {
                     }
                 }
                 Err(_) if tier == SegmentTier::Upstream => {
-                    self.at_upstream.insert(record.id);
+                    self.elsewhere.insert(record.id);
                 }
                 Err(error) => {
                     let is_there = error.kind() != io::ErrorKind::NotFound;
@@ -140,11 +144,12 @@ impl SegmentCheck<'_> {
 
     /// True if a segment's file is expected at `place`.
     fn is_expected_at(&self, record: &SegmentRecord, place: &Path) -> bool {
-        let tier = record.tier_for(self.catalogue.node);
-        tier.is_ok_and(|tier| self.dirs.path(record.segment_id(), tier) == place)
+        let tier = record.replica_of(self.catalogue.node).and_then(|replica| replica.tier().ok());
+        tier.is_some_and(|tier| self.dirs.path(record.segment_id(), tier) == place)
     }
 
-    /// Reports segment files that the catalogue does not contain, or has in another tier.
+    /// Reports segment files that the catalogue does not contain, or has in another tier or on other nodes
+    /// only.
     fn report_strays(&mut self) -> io::Result<()> {
         let dirs = self.dirs;
         dirs.all().try_for_each(|dir| self.report_strays_in(dir))
@@ -167,6 +172,10 @@ impl SegmentCheck<'_> {
             let known = segment_of_file_name(&name).and_then(|id| self.catalogue.facts.segments.get(&id.0));
             match segment_of_file_name(&name) {
                 Some(_) if known.is_some_and(|record| self.is_expected_at(record, &place)) => {}
+                Some(_) if known.is_some_and(|record| record.replica_of(self.catalogue.node).is_none()) => {
+                    let what = "a copy of a segment that no record lists on this node; a crash can leave one";
+                    self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
+                }
                 Some(_) if known.is_some() => {
                     let what = "a copy of a segment that is in another directory; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
@@ -204,7 +213,7 @@ impl SegmentCheck<'_> {
             let place = self.object_url(bucket, key);
             return self.findings.push(CheckFinding::damage(FindingKind::Row, place, what));
         };
-        if self.at_upstream.contains(&location.segment.0) {
+        if self.elsewhere.contains(&location.segment.0) {
             return;
         }
         let item = ExtentToVerify { location, bucket, body, part, offset, key: key.into() };
@@ -273,30 +282,27 @@ impl SegmentCheck<'_> {
         format!("s3://{}/{}", name.unwrap_or_else(|| format!("#{bucket}")), String::from_utf8_lossy(key))
     }
 
-    /// Reports the segments that were not checked, by upstream.
-    fn report_unchecked_upstreams(&mut self) {
-        let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
-        for id in &self.at_upstream {
+    /// Reports the segments that were not checked, by upstream, and those that only other nodes have.
+    fn report_unchecked(&mut self) {
+        let mut by_place = BTreeMap::<String, (u64, u64)>::new();
+        for id in &self.elsewhere {
             let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
             let at_upstream =
                 record.replicas.iter().find(|replica| replica.tier() == Ok(SegmentTier::Upstream));
-            let Some(place) = at_upstream else { continue };
-            let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
+            let place = at_upstream
+                .map_or_else(|| "other nodes".to_owned(), |replica| format!("upstream {}", replica.location));
+            let (segments, bytes) = by_place.entry(place).or_default();
             (*segments, *bytes) = (*segments + 1, *bytes + record.length);
         }
-        for (upstream, (segments, bytes)) in by_upstream {
+        for (place, (segments, bytes)) in by_place {
             let what =
                 format!("{segments} segments with {bytes} bytes are stored there and were not checked");
-            self.findings.push(CheckFinding::note(
-                FindingKind::RemoteSegment,
-                format!("upstream {upstream}"),
-                what,
-            ));
+            self.findings.push(CheckFinding::note(FindingKind::RemoteSegment, place, what));
         }
     }
 
     fn report_summary(&mut self) {
-        self.report_unchecked_upstreams();
+        self.report_unchecked();
         // A segment without references was created in the catalogue only, or freed: nothing is lost with its
         // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {

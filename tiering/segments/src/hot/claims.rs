@@ -1,7 +1,7 @@
 //! Claims on segments by background workers.
 //!
-//! Compaction and placing run in parallel. Each claims a segment before it works on it, so that the two never
-//! work on the same one. A claim ends when its owner drops it; claims are not persisted.
+//! Compaction, placing and the driver of replicas run in parallel. Each claims a segment before it works on
+//! it, so that no two work on the same one. A claim ends when its owner drops it; claims are not persisted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub(super) enum ClaimOwner {
     Compaction,
     /// Moves segments between tiers.
     Placing,
+    /// Copies segments from other nodes, and removes superfluous copies.
+    Replication,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -29,7 +29,7 @@ pub(super) use choose::HeldBackSegments;
 pub(super) use driver::seal;
 pub use moving::MoveStepError;
 pub(super) use moving::{
-    LiveChunk, RelocationLog, RelocationTarget, blocking, chunk_owner, move_chunk, move_matching,
+    LiveChunk, RelocationLog, RelocationTarget, blocking, chunk_owner, move_chunk, move_matching, wait_until,
 };
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -115,6 +115,16 @@ impl SegmentDirs {
     }
 }
 
+/// Opens the file of a segment in `dir`; `None` if there is none whose header may be that of the record at
+/// `place`.
+pub(super) fn open_in(dir: &Path, segment: SegmentId, place: &SegmentLocation) -> io::Result<Option<File>> {
+    let file = match regular::open(&dir.join(segment_file_name(segment))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    Ok(if foreign_segment(&file, segment, place)?.is_none() { Some(file) } else { None })
+}
+
 /// Describes the segment that a file holds instead of the one of the record at `place`; `None` if it is that
 /// segment.
 fn foreign_segment(file: &File, segment: SegmentId, place: &SegmentLocation) -> io::Result<Option<String>> {

@@ -373,6 +373,14 @@ impl SegmentDisk {
         Ok(file)
     }
 
+    /// Gives a copy the length of the segment; bytes that are not written yet read as zeros.
+    pub(super) fn set_copy_length(&self, file: &File, id: SegmentId, length: u64) -> io::Result<()> {
+        match self.intercept_call(FileCall::Write, Some(id))? {
+            Some(_) => file.set_len(length),
+            None => Ok(()),
+        }
+    }
+
     /// Drops bytes of a copy from the page cache, so that they are read back from the disk. Only synced bytes
     /// are dropped.
     pub(super) fn drop_cache(&self, file: &File, id: SegmentId, range: Range<u64>) -> io::Result<()> {
@@ -385,11 +393,7 @@ impl SegmentDisk {
 
     /// Makes a copy durable, whatever the durability, then renames it: from then on it is the segment's file.
     pub(super) fn finish_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        if self.intercept_call(FileCall::SyncNew, Some(id))?.is_some() {
-            let begun = Instant::now();
-            rustix::fs::fsync(file)?;
-            self.metrics.sync_segment_new.record(begun.elapsed());
-        }
+        self.sync_copy(file, id)?;
         let (copy, name) = (self.copying_path(id), self.path(id));
         let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
         if self.has_identity() && name.exists() && header(&name) != header(&copy) {
@@ -403,6 +407,30 @@ impl SegmentDisk {
             drop(std::fs::remove_file(self.path(id)));
         }
         named
+    }
+
+    /// Like [`SegmentDisk::finish_copy`], over the segment's own file, which the copy improves. A power loss
+    /// leaves one of the two. After an error the file under the segment's name is one of them, too.
+    pub(super) fn replace_by_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        self.sync_copy(file, id)?;
+        std::fs::rename(self.copying_path(id), self.path(id))?;
+        self.sync_dir_always()
+    }
+
+    /// Makes a file that is about to be named by a record durable, whatever the durability: the file itself
+    /// and its name.
+    pub(super) fn sync_named(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        self.sync_copy(file, id)?;
+        self.sync_dir_always()
+    }
+
+    fn sync_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        if self.intercept_call(FileCall::SyncNew, Some(id))?.is_some() {
+            let begun = Instant::now();
+            rustix::fs::fsync(file)?;
+            self.metrics.sync_segment_new.record(begun.elapsed());
+        }
+        Ok(())
     }
 
     fn sync_dir_always(&self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use parking_lot::RwLock;
@@ -48,12 +48,15 @@ pub(super) struct SegmentFileCache {
     map: Arc<dyn SegmentMap>,
     open: RwLock<HashMap<SegmentId, Arc<OpenSegmentFile>>>,
     openings: AtomicU64,
+    /// Changes with every invalidation.
+    invalidations: AtomicU64,
     files_max: usize,
 }
 
 impl SegmentFileCache {
     pub(super) fn new(dirs: SegmentDirs, map: Arc<dyn SegmentMap>, files_max: usize) -> Self {
-        Self { dirs, map, open: RwLock::default(), openings: AtomicU64::new(0), files_max }
+        let (openings, invalidations) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { dirs, map, open: RwLock::default(), openings, invalidations, files_max }
     }
 
     /// Returns the segment if it is open.
@@ -72,6 +75,7 @@ impl SegmentFileCache {
         if let Some(opened) = self.get(id) {
             return Ok(Some(opened));
         }
+        let invalidations = self.invalidations.load(Acquire);
         let Some(place) = self.map.location(id) else { return Ok(None) };
         let file = match self.dirs.open_verified(id, &place) {
             Ok(file) => file,
@@ -88,18 +92,22 @@ impl SegmentFileCache {
                 open.iter().min_by_key(|(_, opened)| opened.last_used.load(Relaxed)).map(|(&id, _)| id);
             oldest.map(|id| open.remove(&id));
         }
-        // If the segment was removed or moved since the lookup it must not be cached: the invalidation may
-        // already have happened.
-        if self.map.location(id) == Some(place) {
+        // If the segment was removed, moved or healed since the lookup it must not be cached: the
+        // invalidation may already have happened.
+        let is_current = self.invalidations.load(Acquire) == invalidations;
+        if is_current && self.map.location(id) == Some(place) {
             open.insert(id, opened.clone());
         }
         Ok(Some(opened))
     }
 
-    /// Closes the file of a segment that the catalogue has removed or moved, since an open file keeps its
-    /// disk space allocated. Reads in progress keep the file open until they end.
+    /// Closes the file of a segment that the catalogue has removed or moved, or whose file was replaced,
+    /// since an open file keeps its disk space allocated. Reads in progress keep the file open until they
+    /// end.
     pub(super) fn invalidate(&self, id: SegmentId) {
-        self.open.write().remove(&id);
+        let mut open = self.open.write();
+        self.invalidations.fetch_add(1, AcqRel);
+        open.remove(&id);
     }
 
     /// Returns and resets the number of reads of each open segment. Counts of files closed since the last

@@ -32,7 +32,8 @@ pub struct SegmentLocation {
     pub seed: SegmentSeed,
     /// Time of its creation; `None` if unknown.
     pub created: Option<Timestamp>,
-    /// The tier: 0 is hot, 1 is cold, 2 is an upstream.
+    /// The tier of the replica of this node, or of the first replica if the node has none: 0 is hot, 1 is
+    /// cold, 2 is an upstream.
     pub tier: SegmentTier,
 }
 
@@ -72,13 +73,14 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// Records that the first `length` bytes of an open segment are whole records on stable media.
     fn mark(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>>;
 
-    /// The segments of this tier in state open.
+    /// The segments in state open that this node owns and appends to.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
 
-    /// Returns the records of this node's segments in other tiers than the hot one; none by default.
+    /// Returns the records of segments with a replica of this node in another tier than the hot one, and of
+    /// all segments at upstreams; none by default.
     fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         Ok(Vec::new())
     }
@@ -88,7 +90,7 @@ pub trait SegmentMap: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the referenced segments of this node in a tier; none by default.
+    /// Returns the referenced segments with a replica of this node in a tier; none by default.
     fn referenced_segments(&self, _tier: SegmentTier) -> Result<Vec<SegmentId>, MapError> {
         Ok(Vec::new())
     }

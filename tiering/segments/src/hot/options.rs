@@ -14,6 +14,7 @@ use super::compaction::CompactionSettings;
 use super::file::{Intercept, SegmentDisk};
 use super::metrics::HotCounters;
 use super::placing::PlacingSettings;
+use super::replicas::ReplicationOptions;
 use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{FlashBudget, FlashWriteCause};
@@ -68,6 +69,8 @@ pub struct HotOptions {
     pub own_segments_max: usize,
     /// Maximum number of segment files kept open for reading.
     pub open_files_max: usize,
+    /// Access to the replicas of other nodes; `None` for a node without peers.
+    pub replication: Option<ReplicationOptions>,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -122,6 +125,7 @@ impl HotOptions {
             lineage: Lineage::default(),
             own_segments_max: DEDICATED_SEGMENTS_OPEN_MAX,
             open_files_max: OPEN_FILES_MAX,
+            replication: None,
             intercept: None,
         }
     }

@@ -25,9 +25,9 @@ mod fetch;
 pub(super) mod heat;
 pub(super) mod job;
 pub(super) mod leftover_objects;
-mod reservation;
+pub(super) mod reservation;
 mod separation;
-mod stoppable_wait;
+pub(super) mod stoppable_wait;
 mod store;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};

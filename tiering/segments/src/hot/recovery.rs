@@ -1,12 +1,12 @@
 //! Recovery at start: seals segments that the last process left open, and cleans up the directories.
 //!
-//! Each open segment is read from the device, not from the page cache (unsynced data of the last process may
-//! look intact there and be lost at the next power loss), record by record from the length that the catalogue
-//! has marked as whole, and sealed where the last record ends that verifies. It is never appended to again,
-//! so a torn record cannot be mistaken for a later one. Damage before that record does not shorten the
-//! segment: the scan continues after it, since acknowledged records may follow. A missing file means that
-//! the segment was created in the catalogue only: it is sealed at 0. After a power loss during recovery the
-//! next start repeats it.
+//! Each open segment that this node owns is read from the device, not from the page cache (unsynced data of
+//! the last process may look intact there and be lost at the next power loss), record by record from the
+//! length that the catalogue has marked as whole, and sealed where the last record ends that verifies. It is
+//! never appended to again, so a torn record cannot be mistaken for a later one. Damage before that record
+//! does not shorten the segment: the scan continues after it, since acknowledged records may follow. A
+//! missing file means that the segment was created in the catalogue only: it is sealed at 0. After a power
+//! loss during recovery the next start repeats it.
 //!
 //! For a file without a segment record there are two cases. Every id below the catalogue's next one was given
 //! out, and a record is created before its file; so a file under such an id belongs to a removed segment, and
@@ -15,8 +15,9 @@
 //! newer catalogue than this one (the catalogue was restored, or a power loss took its end, with durability
 //! `os`): the file is set aside under another name, since the id will be given out again and the old file
 //! must not be mistaken for the new segment. A file in another tier than its record names was left by a move
-//! between tiers: if the recorded tier has the file too, this one is removed; otherwise it is valid. An
-//! unfinished copy is removed. Any other file is reported and left alone.
+//! between tiers: if the recorded tier has the file too, this one is removed; otherwise it is valid. A file
+//! whose record lists no replica on this node stays: the driver of replicas adopts it, or the sweep removes
+//! it. An unfinished copy is removed. Any other file is reported and left alone.
 
 use std::fs::File;
 use std::io;

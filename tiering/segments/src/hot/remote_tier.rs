@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_formats::schema::SegmentRecord;
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use parking_lot::RwLock;
 
 use super::map::{MapError, SegmentMap};
@@ -96,32 +96,40 @@ impl RemoteTier {
         keys.open(segment, sealed)
     }
 
-    /// Returns the first upstream that holds segments and is not configured, with the number of its segments.
-    fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
+    /// Returns the upstreams that hold segments and are not configured, each with the number of its segments
+    /// that this node owns.
+    fn unknown_upstreams(&self) -> Result<BTreeMap<String, usize>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
         for record in self.map.records_outside_hot()? {
-            let place =
-                record.replica_of(self.node).filter(|place| place.tier() == Ok(SegmentTier::Upstream));
+            let place = upstream_replica(&record);
             if let Some(place) = place.filter(|place| !self.upstreams.contains_key(&place.location)) {
-                *unknown.entry(place.location.clone()).or_default() += 1;
+                *unknown.entry(place.location.clone()).or_default() +=
+                    usize::from(record.is_owned_by(self.node));
             }
         }
-        Ok(unknown.into_iter().next())
+        Ok(unknown)
     }
 
     /// True if every upstream that holds a segment is configured.
     ///
     /// # Errors
-    /// When one is not, and its `missing` segments are refused.
+    /// When one with segments of this node is not, and its `missing` segments are refused.
     pub(super) fn all_configured(&self, missing: MissingSegments) -> Result<bool, HotOpenError> {
-        let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoveryError::Map)? else {
-            return Ok(true);
+        let unknown = self.unknown_upstreams().map_err(RecoveryError::Map)?;
+        let Some((upstream, segments)) = unknown.iter().find(|(_, segments)| **segments > 0) else {
+            return Ok(unknown.is_empty());
         };
+        let (upstream, segments) = (upstream.clone(), *segments);
         tracing::error!(segments, upstream, "an upstream with segments is not configured");
         match missing {
             MissingSegments::Accepted => Ok(false),
             MissingSegments::Refused => Err(HotOpenError::NoUpstream { upstream, segments }),
         }
+    }
+
+    /// True if the segment of `record` is at a configured upstream.
+    pub(super) fn has(&self, record: &SegmentRecord) -> bool {
+        upstream_replica(record).is_some_and(|place| self.upstreams.contains_key(&place.location))
     }
 
     /// The tier of a segment; the hot tier for an unknown segment, where opening its file fails.
@@ -156,7 +164,7 @@ impl RemoteTier {
 
     /// Returns the location that a record names, if it is at a configured upstream.
     fn location_of_record(&self, record: &SegmentRecord) -> io::Result<Option<RemoteSegment>> {
-        let place = record.replica_of(self.node).filter(|place| place.tier() == Ok(SegmentTier::Upstream));
+        let place = upstream_replica(record);
         let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
             return Ok(None);
         };
@@ -182,4 +190,9 @@ impl RemoteTier {
         add(&self.metrics.reads, 1);
         add(&self.metrics.read_bytes, bytes);
     }
+}
+
+/// Returns the replica of a segment at an upstream. An upstream has a segment for all nodes.
+fn upstream_replica(record: &SegmentRecord) -> Option<&Replica> {
+    record.replicas.iter().find(|replica| replica.tier() == Ok(SegmentTier::Upstream))
 }

@@ -1,10 +1,12 @@
 //! Scan of a segment file, record by record, through a sliding window in memory.
 //!
 //! Where no record begins, the scan continues at the next magic number: damage costs only the records that it
-//! hit. Recovery, compaction, scrub, repair and salvage all read segments through this scan.
+//! hit. Recovery, compaction, scrub, repair, salvage and copies of other nodes all read segments through this
+//! scan.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use mlgw_common::ids::{SegmentId, SegmentSeed};
@@ -132,6 +134,30 @@ impl SegmentScan {
             }
         }
         Ok(scanned)
+    }
+
+    /// Reads the file and returns the ranges of its first `length` bytes that belong to no intact record and
+    /// not to the header.
+    pub(super) fn damaged_ranges(mut self, length: u64) -> io::Result<Vec<Range<u64>>> {
+        let header = SegmentHeader::decode(self.window.bytes_at(0, SEGMENT_HEADER_BYTES as usize)?);
+        let is_intact = header.is_ok_and(|of| of.id == self.segment && of.seed == self.seed);
+        let mut intact_end = if is_intact { SEGMENT_HEADER_BYTES } else { 0 };
+        let mut damaged = Vec::new();
+        while intact_end < length
+            && let Some(record) = self.next()?
+        {
+            if !record.whole {
+                continue;
+            }
+            if record.offset > intact_end {
+                damaged.push(intact_end..record.offset.min(length));
+            }
+            intact_end = record.end;
+        }
+        if intact_end < length {
+            damaged.push(intact_end..length);
+        }
+        Ok(damaged)
     }
 
     /// Returns the next record; `None` at the end of the file.

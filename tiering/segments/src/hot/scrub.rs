@@ -5,8 +5,11 @@
 //! bad blocks. Bad blocks are quarantined: listed, with the affected object and range, until nothing refers
 //! to them any more. Reads of other ranges are not affected; a read of a bad range fails, since every read is
 //! verified. A segment in which a read found damage is examined immediately. After the segments a pass
-//! compares some objects with their checksums ([`objects`]). There is no second copy from which bad blocks
-//! could be repaired.
+//! compares some objects with their checksums ([`objects`]).
+//!
+//! Damage is reported to the driver of replicas, which heals the segment if another node has a replica. A
+//! healed segment is searched again, so that its blocks leave the list. Without another replica nothing is
+//! repaired.
 //!
 //! The progress and the bad blocks are in a file of this node, which is replaced atomically and synced, so
 //! after a power loss a pass continues with its current segment. The file is not part of the catalogue
@@ -27,7 +30,7 @@ use std::time::Duration;
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, SegmentTier, Timestamp};
-use mlgw_formats::schema::{SegmentRecord, SegmentState};
+use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::Catalogue;
 use parking_lot::{Condvar, Mutex};
 
@@ -161,22 +164,37 @@ impl Drop for Scrub {
     }
 }
 
-/// True if a pass reads the segment: the sealed local ones. Segments at an upstream are the upstream's
-/// responsibility; reads of them are still verified.
+/// True if a pass of the node reads the segment: the sealed ones with a local replica. Segments at an
+/// upstream are the upstream's responsibility; reads of them are still verified.
 #[must_use]
 pub fn is_scrubbed(record: &SegmentRecord, node: NodeId) -> bool {
+    let is_local = |replica: &Replica| replica.tier() != Ok(SegmentTier::Upstream);
     record.state() == SegmentState::Sealed
         && record.length > 0
-        && record.tier_for(node) != Ok(SegmentTier::Upstream)
+        && record.replica_of(node).is_some_and(is_local)
+}
+
+/// Condition of the file of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SegmentCondition {
+    /// All of it consists of intact records.
+    Whole,
+    /// The bytes after the sealed length do not.
+    TrailingBytes,
+    /// Bytes up to the sealed length do not, or the file cannot be read.
+    Damaged,
 }
 
 impl ScrubState {
-    /// Adds locations at which reads found damage. Listed locations are not examined again.
-    fn add_suspects(&mut self, places: &BTreeSet<(SegmentId, u64)>) {
+    /// Adds locations at which reads found damage, and returns their segments. Listed locations are not
+    /// examined again.
+    fn add_suspects(&mut self, places: &BTreeSet<(SegmentId, u64)>) -> BTreeSet<SegmentId> {
         let bad = &self.status.bad;
         let listed = |segment: u64, offset| bad.iter().any(|b| b.segment == segment && b.offset == offset);
         let new = places.iter().filter(|(segment, offset)| !listed(segment.0, *offset));
-        self.status.suspects.extend(new.map(|(segment, _)| segment.0));
+        let segments: BTreeSet<SegmentId> = new.map(|(segment, _)| *segment).collect();
+        self.status.suspects.extend(segments.iter().map(|segment| segment.0));
+        segments
     }
 
     fn start_pass(&mut self, now: Timestamp) {
@@ -219,7 +237,9 @@ impl ScrubShared {
             if state.stop {
                 return ScrubTask::Stop;
             }
-            state.add_suspects(&self.hot.take_suspects());
+            let damaged = state.add_suspects(&self.hot.take_suspects());
+            self.hot.report_damage(damaged);
+            state.status.suspects.extend(self.hot.take_healed().iter().map(|segment| segment.0));
             let now = self.options.clock.now();
             let due = now.as_millis() - state.status.began_ms >= PASS_EVERY_MS;
             if !state.status.running && due && self.options.bytes_per_second > 0 {
@@ -246,7 +266,7 @@ impl ScrubShared {
     }
 
     fn segment_after(&self, after: u64) -> Option<SegmentRecord> {
-        let (records, node) = (self.catalogue.segments().unwrap_or_default(), self.catalogue.node());
+        let (records, node) = (self.catalogue.segments().unwrap_or_default(), self.hot.node());
         let left = records.into_iter().filter(|record| record.id > after && is_scrubbed(record, node));
         left.min_by_key(|record| record.id)
     }
@@ -262,14 +282,17 @@ impl ScrubShared {
     /// Reads a segment from the disk, at the bounded rate. A segment that cannot be read becomes a suspect; a
     /// missing one was either released in the meantime or is lost, which the catalogue decides.
     fn scrub_segment(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<()> {
-        let whole = self.is_whole(record).unwrap_or(false);
+        let condition = self.condition(record).unwrap_or(SegmentCondition::Damaged);
         let mut state = self.state.lock();
         if state.stop {
             return Ok(());
         }
         state.status.after = record.id;
-        if !whole {
+        if condition != SegmentCondition::Whole {
             state.status.suspects.insert(record.id);
+        }
+        if condition == SegmentCondition::Damaged {
+            self.hot.report_damage([record.segment_id()]);
         }
         Ok(())
     }
@@ -281,11 +304,10 @@ impl ScrubShared {
         Ok(())
     }
 
-    /// True if a segment's file consists of intact records from beginning to end. The part after the sealed
-    /// length counts as well: a start may have sealed a damaged segment before records that follow the
-    /// damage.
-    fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
-        let tier = record.tier_for(self.catalogue.node()).map_err(io::Error::other)?;
+    /// Reads a segment's file from beginning to end. The part after the sealed length is read as well: a
+    /// start may have sealed a damaged segment before records that follow the damage.
+    fn condition(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<SegmentCondition> {
+        let tier = record.tier_for(self.hot.node()).map_err(io::Error::other)?;
         let (id, seed) = (record.segment_id(), record.seed());
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();
@@ -293,7 +315,13 @@ impl ScrubShared {
         let hold = move |file: &File, offset, bytes| shared.before_read(file, offset, bytes);
         let found = SegmentScan::new(file, id, seed, 0)?.with_throttle(Box::new(hold));
         let found = found.with_disk_queue(self.hot.queues().for_tier(tier).clone()).survey(&mut |_| {})?;
-        Ok(found.damaged_bytes == 0 && found.length == bytes)
+        Ok(if found.damaged_bytes > 0 || found.length < record.length {
+            SegmentCondition::Damaged
+        } else if found.length < bytes {
+            SegmentCondition::TrailingBytes
+        } else {
+            SegmentCondition::Whole
+        })
     }
 
     /// Callback before `bytes` are read: waits until they are due and drops them from the page cache.

@@ -13,6 +13,7 @@ mod placing_model;
 mod reading;
 mod remote_tier;
 mod replacing;
+mod replicas;
 mod scrub;
 mod separation;
 mod soak_model;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mlgw_common::SegmentTier;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
-use mlgw_formats::schema::SegmentRecord;
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use rustix::fs::statvfs;
 
 use super::dirs::SegmentDirs;
@@ -85,7 +85,8 @@ impl SegmentVolumes {
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
-        let cold = elsewhere.iter().filter(|record| record.tier_for(node) == Ok(SegmentTier::Cold));
+        let is_cold = |replica: &Replica| replica.tier() == Ok(SegmentTier::Cold);
+        let cold = elsewhere.iter().filter(|record| record.replica_of(node).is_some_and(is_cold));
         let missing = cold
             .map(SegmentRecord::segment_id)
             .filter(|&id| !dirs.path(id, SegmentTier::Cold).exists())

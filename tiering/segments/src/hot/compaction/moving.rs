@@ -230,7 +230,7 @@ async fn move_selected(
 }
 
 /// Waits until `due`, or until the tier stops.
-async fn wait_until(inner: &HotTierInner, due: Instant) -> Result<(), MoveStepError> {
+pub(in crate::hot) async fn wait_until(inner: &HotTierInner, due: Instant) -> Result<(), MoveStepError> {
     loop {
         if inner.compaction.is_stopped() {
             return Err(MoveStepError::Stopping);

@@ -1,4 +1,5 @@
-//! Gathers the state of all segments, from which compaction, moves between tiers and waits for space choose.
+//! Gathers the state of the segments that this node owns, from which compaction, moves between tiers and
+//! waits for space choose.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use super::choose::SegmentStats;
 use super::moving::{MoveStepError, blocking};
 use crate::hot::HotTierInner;
 
-/// Returns the state of every segment of this node, in all tiers.
+/// Returns the state of every segment that this node owns, in all tiers. Only the owner compacts a segment,
+/// moves it and removes its record.
 pub(in crate::hot) async fn segment_stats(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
@@ -19,7 +21,7 @@ pub(in crate::hot) async fn segment_stats(
     let (of, catalogue) = (inner.clone(), catalogue.clone());
     let facts = blocking(move || {
         let mut segments = catalogue.segments()?;
-        segments.retain(|segment| segment.replica_of(of.node).is_some());
+        segments.retain(|segment| segment.is_owned_by(of.node));
         // Holds are read before usages: a hold that was dropped by then has its reference counted.
         let holds = &of.shared.segments.holds;
         let held: Vec<bool> = segments.iter().map(|segment| holds.is_held(segment.segment_id())).collect();

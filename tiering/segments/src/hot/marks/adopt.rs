@@ -10,7 +10,7 @@ use std::path::Path;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Lineage, SegmentTier, regular};
-use mlgw_formats::schema::{SegmentRecord, SegmentState};
+use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback};
 
 use super::{
@@ -44,7 +44,8 @@ impl SegmentRecords for Offline {
     fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         let referenced = self.facts.usage.iter().filter(|(_, usage)| usage.bytes > 0);
         let records = referenced.filter_map(|(id, _)| self.facts.segments.get(id));
-        let here = records.filter(|record| record.tier_for(self.node) == Ok(tier));
+        let is_in_tier = |replica: &Replica| replica.tier() == Ok(tier);
+        let here = records.filter(|record| record.replica_of(self.node).is_some_and(is_in_tier));
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }

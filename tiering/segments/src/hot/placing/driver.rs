@@ -376,8 +376,7 @@ impl PlacingDriver {
         job: MoveJob,
     ) -> Result<Replica, MoveStepError> {
         let record = record(catalogue, job.segment)?;
-        let from = record.replica_of(inner.node).filter(|replica| replica.tier() == Ok(job.way.from));
-        let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
+        let from = own_replica(inner, &record, job.way.from)?.clone();
         let pace = &self.pace;
         let to = match (job.way.from, job.way.to) {
             (_, SegmentTier::Upstream) => until_stopped(inner, store(inner, &record, &from, pace)).await,
@@ -542,6 +541,17 @@ fn record(catalogue: &Catalogue, segment: SegmentId) -> Result<SegmentRecord, Mo
     record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record no longer exists").into())
 }
 
+/// Returns the replica in `tier` of a segment that this node owns. Only the owner moves a segment.
+fn own_replica<'r>(
+    inner: &HotTierInner,
+    record: &'r SegmentRecord,
+    tier: SegmentTier,
+) -> io::Result<&'r Replica> {
+    let replica = record.replica_of(inner.node).filter(|_| record.is_owned_by(inner.node));
+    let replica = replica.filter(|replica| replica.tier() == Ok(tier));
+    replica.ok_or_else(|| io::Error::other("its record names another location"))
+}
+
 async fn update_record(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
@@ -549,12 +559,14 @@ async fn update_record(
     to: Replica,
 ) -> Result<(), MoveStepError> {
     let record = record(catalogue, job.segment)?;
-    let from = record.replica_of(inner.node).filter(|replica| replica.tier() == Ok(job.way.from));
-    let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
+    let from = own_replica(inner, &record, job.way.from)?.clone();
     if job.way.from == SegmentTier::Upstream {
         add_leftover(inner, from.location.clone(), object_of(job.segment, &from)).await?;
     }
-    catalogue.place_segment(job.segment, from, to).await?;
+    // A local copy is equal byte for byte. One at an upstream was verified.
+    let is_suspect = from.is_suspect && to.tier() != Ok(SegmentTier::Upstream);
+    let to = Replica { is_suspect, ..to };
+    catalogue.place_segment(job.segment, record.changes, from, to).await?;
     inner.remote_tier.invalidate(job.segment);
     let bytes = match (job.way.from, job.way.to) {
         (_, SegmentTier::Upstream) => &inner.placing.stored_bytes,

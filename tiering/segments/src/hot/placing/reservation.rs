@@ -7,20 +7,24 @@ use mlgw_formats::schema::SegmentRecord;
 use crate::hot::space::DiskSpace;
 
 /// Space in a tier for one segment.
-pub(super) struct CopyReservation<'a> {
+pub(in crate::hot) struct CopyReservation<'a> {
     space: &'a DiskSpace,
     bytes: u64,
 }
 
 impl<'a> CopyReservation<'a> {
     /// Reserves space for the segment of `record` in the tier named `tier`.
-    pub(super) fn reserve(space: &'a DiskSpace, tier: &str, record: &SegmentRecord) -> io::Result<Self> {
+    pub(in crate::hot) fn reserve(
+        space: &'a DiskSpace,
+        tier: &str,
+        record: &SegmentRecord,
+    ) -> io::Result<Self> {
         let bytes = record.length;
         if space.reserve(bytes) { Ok(Self { space, bytes }) } else { Err(no_room_error(tier, record)) }
     }
 
     /// Charges the space permanently: the copy is complete.
-    pub(super) fn keep(mut self) {
+    pub(in crate::hot) fn keep(mut self) {
         self.space.finish(std::mem::take(&mut self.bytes));
     }
 }

@@ -1,4 +1,4 @@
-//! Waits of moves between tiers, which end early when the tier stops.
+//! Waits of background workers, which end early when the tier stops.
 
 use mlgw_common::time::Instant;
 use std::io;
@@ -8,10 +8,10 @@ use crate::hot::HotTierInner;
 use crate::hot::compaction::MoveStepError;
 
 /// Interval at which a wait checks for a shutdown.
-pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
+pub(in crate::hot) const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// Waits for `work`; drops it if the tier stops.
-pub(super) async fn until_stopped<T>(
+pub(in crate::hot) async fn until_stopped<T>(
     inner: &HotTierInner,
     work: impl Future<Output = Result<T, MoveStepError>>,
 ) -> Result<T, MoveStepError> {
@@ -27,7 +27,7 @@ pub(super) async fn until_stopped<T>(
 }
 
 /// Waits until `due`; fails if the tier stops.
-pub(super) fn wait(inner: &HotTierInner, due: Instant) -> io::Result<()> {
+pub(in crate::hot) fn wait(inner: &HotTierInner, due: Instant) -> io::Result<()> {
     loop {
         if inner.compaction.is_stopped() {
             return Err(io::Error::other("the tier is stopping"));

@@ -76,6 +76,7 @@ async fn store_verified(
         copy,
         sealed_key,
         incarnation,
+        ..Replica::default()
     })
 }
 

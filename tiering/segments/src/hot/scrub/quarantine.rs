@@ -8,6 +8,7 @@ use std::io;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId};
 use mlgw_common::limits::{BLOCK_BYTES, QUARANTINED_MAX};
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::offline::ReferencedExtent;
 use mlgw_metadata::store_error::StoreError;
 use mlgw_metadata::{Catalogue, ChunkOwner};
@@ -113,14 +114,29 @@ impl ScrubShared {
         Ok(())
     }
 
-    /// Removes blocks from the list that nothing refers to any more.
+    /// Removes blocks from the list that nothing refers to any more, and those of segments that this node has
+    /// no replica of any more.
     pub(super) fn drop_unreferenced(&self) {
         let bad = self.state.lock().status.bad.clone();
+        let is_elsewhere = |bad: &BadBlock| {
+            let record = self.catalogue.segment_record(SegmentId(bad.segment));
+            let listed = |record: SegmentRecord| record.replica_of(self.hot.node()).is_some();
+            !bad.whole && record.is_ok_and(|record| record.is_some_and(|record| !listed(record)))
+        };
         let gone: BTreeSet<BadBlock> =
-            bad.into_iter().filter(|bad| !bad.is_referred_to(&self.catalogue)).collect();
+            bad.into_iter().filter(|bad| is_elsewhere(bad) || !bad.is_referred_to(&self.catalogue)).collect();
         let mut state = self.state.lock();
         state.status.bad.retain(|bad| !gone.contains(bad));
         state.forgotten = Instant::now();
+    }
+
+    /// True if the segment has a replica on a local disk of this node, or if that cannot be determined.
+    fn is_local(&self, segment: SegmentId) -> bool {
+        let node = self.hot.node();
+        let is_local = |replica: &Replica| replica.tier() != Ok(SegmentTier::Upstream);
+        let record = self.catalogue.segment_record(segment);
+        let has_file = |of: SegmentRecord| of.replica_of(node).is_some_and(is_local);
+        record.map_or(true, |record| record.is_some_and(has_file))
     }
 
     fn bad_blocks(&self, referenced: &ReferencedExtent<'_>, record: &mut Vec<u8>) -> Vec<BadBlock> {
@@ -159,14 +175,7 @@ impl ScrubShared {
                 blocks.into_iter().map(block).collect()
             }
             // The segment was moved since the catalogue was read, or is not on a local disk.
-            Err(_)
-                if self
-                    .catalogue
-                    .segment(segment)
-                    .is_none_or(|known| known.tier == SegmentTier::Upstream) =>
-            {
-                Vec::new()
-            }
+            Err(_) if !self.is_local(segment) => Vec::new(),
             Err(error) => all(error.to_string()),
         }
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::hot::{
-    AppendedChunk, CompactionSettings, Intercept, PlacingSettings, RemoteTierOptions, SealKeys, Upstreams,
+    AppendedChunk, CompactionSettings, Intercept, PlacingSettings, RemoteTierOptions, ReplicationOptions,
+    SealKeys, Upstreams,
 };
 use mlgw_common::BucketName;
 use mlgw_formats::command::Command;
@@ -33,6 +34,8 @@ pub(super) struct BenchOptions {
     pub(super) cold_dirs: &'static [&'static str],
     /// Upstreams, and the name of the one that segments are spilled to.
     pub(super) remote_tier: Option<(Upstreams, &'static str)>,
+    /// The other nodes of a cluster.
+    pub(super) replication: Option<ReplicationOptions>,
 }
 
 impl Default for BenchOptions {
@@ -43,6 +46,7 @@ impl Default for BenchOptions {
             intercept: None,
             cold_dirs: &["cold-1", "cold-2"],
             remote_tier: None,
+            replication: None,
         }
     }
 }
@@ -63,7 +67,7 @@ impl SealKeys for InvertingSealer {
     }
 }
 
-fn remote_tier_options(
+pub(super) fn remote_tier_options(
     dir: &Path,
     remote_tier: Option<(Upstreams, &'static str)>,
 ) -> Option<RemoteTierOptions> {
@@ -91,11 +95,12 @@ async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &BenchOptions) -> H
         bytes_per_second: u64::MAX,
         ..CompactionSettings::default()
     };
-    let BenchOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier: upstream } = tuned.clone();
+    let BenchOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier: upstream, replication } =
+        tuned.clone();
     let cold_dirs = cold_dirs.iter().map(|name| dir.join(name)).collect();
     let remote_tier = remote_tier_options(dir, upstream);
     let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier, ..options(dir) };
-    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..changed };
+    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, replication, ..changed };
     HotTier::open(options, catalogue.clone()).await.unwrap()
 }
 

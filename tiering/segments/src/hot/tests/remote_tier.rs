@@ -1,12 +1,13 @@
 //! Tests of the remote tier: segments at upstreams, reads from there, and the effects of faults and crashes.
 
-use super::bench::{Bench, BenchOptions};
+use super::bench::{Bench, BenchOptions, remote_tier_options};
 use super::placing::{LyingDisk, OBJECTS, filled, reads_back, run_order, segments_in};
 use super::*;
 use crate::hot::{
     HotOpenError, PlacingOrder, PlacingSettings, ReadFault, SegmentReadError, Upstreams, segment_file_name,
 };
-use mlgw_common::SegmentTier;
+use mlgw_common::ids::NodeId;
+use mlgw_common::{Lineage, SegmentTier};
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::DecisionReason;
 use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, encrypting_lake, lake};
@@ -68,6 +69,33 @@ async fn segments_spilled_to_an_upstream_read_back_and_can_be_promoted() {
         reads_back(&bench, &objects).await;
         bench.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_at_an_upstream_is_read_on_nodes_that_do_not_own_it() {
+    let store = FakeStore::default();
+    let tuned = with_upstream(&store, true);
+    let (bench, objects) = filled(tuned.clone()).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
+    let dir = bench.dir.path().join("node-2");
+    let lineage = Lineage { node: NodeId(2), ..Lineage::default() };
+    let mut remote_tier = remote_tier_options(&dir, tuned.remote_tier).unwrap();
+    remote_tier.spill_to = None;
+    let on_two = HotOptions { lineage, ..options(&dir) };
+    let connected = HotOptions { remote_tier: Some(remote_tier), ..on_two.clone() };
+    let second = HotTier::open(connected, bench.catalogue.clone()).await.unwrap();
+    for (object, body, length) in &objects[..3] {
+        let mut data = Vec::new();
+        for extent in bench.extents(object) {
+            data.extend(read_all(&second, &extent, body.0).await);
+        }
+        assert!(data == bytes_of(body.0, *length), "{object} is read");
+    }
+    second.shutdown().await;
+    // Without the upstream it starts as well: the owner of the segments reads them.
+    let second = HotTier::open(on_two, bench.catalogue.clone()).await.unwrap();
+    second.shutdown().await;
+    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

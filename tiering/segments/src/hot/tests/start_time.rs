@@ -51,7 +51,7 @@ async fn make(catalogue: &Catalogue, hot: &Path, stamp: u64) {
         CreateSegment { class: 1, node: 1, created_ms: 1_700_000_000_000, stamp, ..Default::default() };
     let made = catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
     let Reply::Segment(record) = made else { panic!("{made:?}") };
-    let seal = SealSegment { segment: record.id, length: 1 << 20 };
+    let seal = SealSegment { segment: record.id, length: 1 << 20, ..SealSegment::default() };
     catalogue.propose(Command::from(Change::SealSegment(seal))).await.unwrap();
     let (id, created) = (record.segment_id(), Timestamp(record.created_ms));
     let header = SegmentHeader::of(&NewSegment { id, seed: record.seed(), created }, record.class(), &OWN);

@@ -47,7 +47,7 @@ impl World {
         for record in self.catalogue.segments() {
             if record.state() == SegmentState::Open {
                 let length = self.disk.files.get(&record.id).map_or(HEADER, File::bytes);
-                let seal = SealSegment { segment: record.id, length };
+                let seal = SealSegment { segment: record.id, length, ..SealSegment::default() };
                 self.commit(Change::SealSegment(seal)).expect("an open segment is sealed");
             }
         }

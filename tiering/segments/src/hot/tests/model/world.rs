@@ -245,7 +245,14 @@ impl World {
     }
 
     fn make_segment(&mut self, writer: usize) -> (u64, SegmentHold) {
-        let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0, stamp: 0 };
+        let create = CreateSegment {
+            class: 0,
+            node: 1,
+            location: "d".into(),
+            created_ms: 0,
+            stamp: 0,
+            ..CreateSegment::default()
+        };
         let Ok(Reply::Segment(made)) = self.commit(Change::CreateSegment(create)) else {
             panic!("a segment is made")
         };
@@ -267,7 +274,7 @@ impl World {
     pub(super) fn seal(&mut self, writer: usize) {
         let Some((segment, _hold)) = self.open[writer].take() else { return };
         let length = self.disk.files.get(&segment).map_or(HEADER, File::bytes);
-        let seal = SealSegment { segment, length };
+        let seal = SealSegment { segment, length, ..SealSegment::default() };
         self.in_transit.push((Command::from(Change::SealSegment(seal)), ResultReceiver::Nobody));
     }
 

@@ -1,0 +1,235 @@
+//! Health of peers and of the own disk, as it matters to open segments.
+//!
+//! - A peer that answers later than 500 ms, or has not answered for so long, is left out of all open and
+//!   prepared segments together. So is one without a lease.
+//! - It returns with the first answer in time after a back-off, which doubles from 1 s to 60 s.
+//! - With two members left nobody is left out for slowness: without the other one no quorum remains.
+//! - A node whose own sync takes longer than 1 s gives up leaderships and is not ready, with the same
+//!   back-off.
+//!
+//! Nothing survives a restart: all peers are in until they answer late.
+
+use crate::backoff::Backoff;
+use crate::rules::{ReplicationRule, ReplicationRules};
+use mlgw_common::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Time within which a peer answers an append.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Time within which the own disk syncs.
+pub const OWN_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Change of the members of open segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerChange {
+    /// The peer is left out: every open segment drops it, and every prepared segment with it is given up.
+    LeftOut(NodeId),
+    /// New segments may have replicas at the peer again.
+    Returned(NodeId),
+}
+
+/// Health of all peers that store segments.
+#[derive(Clone, Debug, Default)]
+pub struct PeerHealth {
+    peers: BTreeMap<NodeId, PeerState>,
+    rules: Option<ReplicationRules>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PeerState {
+    has_lease: bool,
+    is_in: bool,
+    backoff: Backoff,
+}
+
+impl PeerHealth {
+    /// Returns the health of no peers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn by(rules: ReplicationRules) -> Self {
+        Self { peers: BTreeMap::new(), rules: Some(rules) }
+    }
+
+    /// Sets the peers that store segments. New ones are in, with a lease.
+    pub fn set_peers(&mut self, peers: &BTreeSet<NodeId>) {
+        self.peers.retain(|node, _| peers.contains(node));
+        for node in peers {
+            let fresh = PeerState { has_lease: true, is_in: true, backoff: Backoff::default() };
+            self.peers.entry(*node).or_insert(fresh);
+        }
+    }
+
+    /// Peers that new segments may have replicas at.
+    #[must_use]
+    pub fn usable(&self) -> BTreeSet<NodeId> {
+        self.peers.iter().filter(|(_, peer)| peer.is_in).map(|(node, _)| *node).collect()
+    }
+
+    /// Records an answer, and the time that it took.
+    pub fn answered(&mut self, node: NodeId, took: Duration, now: Duration) -> Option<PeerChange> {
+        if took > ANSWER_TIME_MAX {
+            return self.late(node, now);
+        }
+        let peer = self.peers.get_mut(&node)?;
+        if peer.is_in || !peer.has_lease || !peer.backoff.is_over(now) {
+            return None;
+        }
+        peer.is_in = true;
+        Some(PeerChange::Returned(node))
+    }
+
+    /// Records the age of the oldest request that the peer has not answered. To be called every 100 ms or so.
+    pub fn unanswered(&mut self, node: NodeId, age: Duration, now: Duration) -> Option<PeerChange> {
+        if age > ANSWER_TIME_MAX { self.late(node, now) } else { None }
+    }
+
+    /// Records that the peer's lease is over.
+    pub fn lease_ended(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
+        self.peers.get_mut(&node)?.has_lease = false;
+        self.leave_out(node, now)
+    }
+
+    /// Records that the peer has a lease.
+    pub fn lease_held(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.has_lease = true;
+        }
+    }
+
+    fn late(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
+        let rules = self.rules.unwrap_or(ReplicationRules::ALL);
+        // The node itself, and the peers that are in.
+        let members = 1 + self.peers.values().filter(|peer| peer.is_in).count();
+        let is_last = members <= 2 && rules.has(ReplicationRule::LastTwoStay);
+        if is_last || !rules.has(ReplicationRule::LateIsLeftOut) {
+            return None;
+        }
+        self.leave_out(node, now)
+    }
+
+    fn leave_out(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
+        let peer = self.peers.get_mut(&node).filter(|peer| peer.is_in)?;
+        peer.is_in = false;
+        peer.backoff.fail(now);
+        Some(PeerChange::LeftOut(node))
+    }
+}
+
+/// Decision about this node, by the speed of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnCondition {
+    /// The node leads and serves.
+    Ready,
+    /// The node gives up its leaderships, takes no new ones and is not ready.
+    GiveUp,
+}
+
+/// Speed of the own disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnDiskHealth {
+    is_slow: bool,
+    backoff: Backoff,
+}
+
+impl OwnDiskHealth {
+    /// Records a sync that has ended, or the age of one that has not, and returns the decision.
+    pub fn sync_took(&mut self, took: Duration, now: Duration) -> OwnCondition {
+        if took > OWN_SYNC_TIME_MAX {
+            if !self.is_slow {
+                self.backoff.fail(now);
+            }
+            self.is_slow = true;
+        } else if self.backoff.is_over(now) {
+            self.is_slow = false;
+        }
+        self.condition()
+    }
+
+    /// The decision.
+    #[must_use]
+    pub const fn condition(&self) -> OwnCondition {
+        if self.is_slow { OwnCondition::GiveUp } else { OwnCondition::Ready }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OwnCondition, OwnDiskHealth, PeerChange, PeerHealth};
+    use mlgw_common::NodeId;
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    const A: NodeId = NodeId(2);
+    const B: NodeId = NodeId(3);
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn with_peers(peers: &[NodeId]) -> PeerHealth {
+        let mut health = PeerHealth::new();
+        health.set_peers(&peers.iter().copied().collect());
+        health
+    }
+
+    #[test]
+    fn one_late_answer_leaves_a_peer_out_until_its_back_off_is_over() {
+        let mut health = with_peers(&[A, B]);
+        assert_eq!(health.answered(A, ms(500), ms(0)), None);
+        assert_eq!(health.answered(A, ms(501), ms(0)), Some(PeerChange::LeftOut(A)));
+        assert_eq!(health.usable(), BTreeSet::from([B]));
+        assert_eq!(health.answered(A, ms(501), ms(10)), None, "it is out already");
+        assert_eq!(health.answered(A, ms(1), ms(999)), None);
+        assert_eq!(health.answered(A, ms(1), ms(1_000)), Some(PeerChange::Returned(A)));
+
+        assert_eq!(health.unanswered(A, ms(500), ms(1_500)), None);
+        assert_eq!(health.unanswered(A, ms(501), ms(2_000)), Some(PeerChange::LeftOut(A)));
+        assert_eq!(health.answered(A, ms(1), ms(3_999)), None, "the back-off has doubled");
+        assert_eq!(health.answered(A, ms(1), ms(4_000)), Some(PeerChange::Returned(A)));
+    }
+
+    #[test]
+    fn the_last_two_stay_unless_a_lease_is_gone() {
+        let mut pair = with_peers(&[A]);
+        assert_eq!(pair.answered(A, ms(60_000), ms(0)), None);
+        assert_eq!(pair.lease_ended(A, ms(1)), Some(PeerChange::LeftOut(A)));
+        assert_eq!(pair.answered(A, ms(1), ms(5_000)), None, "it has no lease");
+        pair.lease_held(A);
+        assert_eq!(pair.answered(A, ms(1), ms(5_000)), Some(PeerChange::Returned(A)));
+
+        let mut three = with_peers(&[A, B]);
+        assert_eq!(three.answered(A, ms(501), ms(0)), Some(PeerChange::LeftOut(A)));
+        assert_eq!(three.answered(B, ms(501), ms(0)), None);
+        assert_eq!(three.answered(A, ms(1), ms(1_000)), Some(PeerChange::Returned(A)));
+        assert_eq!(three.answered(B, ms(501), ms(1_000)), Some(PeerChange::LeftOut(B)));
+    }
+
+    #[test]
+    fn peers_come_and_go() {
+        let mut health = with_peers(&[A, B]);
+        assert_eq!(health.lease_ended(A, ms(0)), Some(PeerChange::LeftOut(A)));
+        health.set_peers(&BTreeSet::from([A, NodeId(4)]));
+        assert_eq!(health.usable(), BTreeSet::from([NodeId(4)]), "a known peer keeps its state");
+        assert_eq!(health.answered(B, ms(900), ms(0)), None, "it is no peer any more");
+        assert_eq!(health.lease_ended(B, ms(0)), None);
+    }
+
+    #[test]
+    fn a_slow_own_disk_gives_up_until_its_back_off_is_over() {
+        let mut own = OwnDiskHealth::default();
+        assert_eq!(own.sync_took(ms(1_000), ms(0)), OwnCondition::Ready);
+        assert_eq!(own.sync_took(ms(1_001), ms(0)), OwnCondition::GiveUp);
+        assert_eq!(own.sync_took(ms(5), ms(999)), OwnCondition::GiveUp);
+        assert_eq!(own.sync_took(ms(5), ms(1_000)), OwnCondition::Ready);
+        assert_eq!(own.sync_took(ms(2_000), ms(2_000)), OwnCondition::GiveUp);
+        assert_eq!(own.sync_took(ms(5), ms(3_999)), OwnCondition::GiveUp);
+        assert_eq!(own.sync_took(ms(5), ms(4_000)), OwnCondition::Ready);
+        assert_eq!(own.condition(), OwnCondition::Ready);
+    }
+}

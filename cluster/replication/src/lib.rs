@@ -1,0 +1,45 @@
+//! Decisions about the replicas of segments: how one is appended to, sealed, recovered and repaired.
+//!
+//! Everything here is pure: state machines take events and return effects, and functions take facts and
+//! return decisions. There is no I/O, no clock and no chance; the current time is a parameter. A driver
+//! carries effects out, in the order in which they were returned, and reports their completion as events.
+//!
+//! - [`primary`]: the primary of an open segment. It acknowledges what W replicas have synced, and seals.
+//! - [`follower`]: one replica of an open segment, the primary's own included.
+//! - [`health`]: the peers that are left out of open segments because they answer late.
+//! - [`recovery`]: sealing a segment whose primary is gone.
+//! - [`references`]: sealing one whose replicas are gone, if all references lie within what is left.
+//! - [`repair`]: copies of sealed segments.
+//!
+//! Each rule of these decisions is listed in [`rules`]; a simulation of nodes, disks and messages leaves each
+//! of them out and then loses data, or stands still. After a power loss a node creates its state machines
+//! anew from what its disk holds: the right to append is gone, what was synced is there.
+
+mod backoff;
+pub mod epoch;
+pub mod follower;
+pub mod health;
+pub mod primary;
+pub mod recovery;
+pub mod references;
+pub mod repair;
+pub mod rules;
+#[cfg(test)]
+mod simulation;
+pub mod stretch;
+
+pub use epoch::{SealProposal, SegmentEpoch};
+pub use follower::{
+    AppendRefusal, ClosedLength, FollowerReplica, OpenRefusal, ReplicaEffect, ReplicaOnDisk,
+};
+pub use health::{OwnCondition, OwnDiskHealth, PeerChange, PeerHealth};
+pub use primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealOutcome, SendRange};
+pub use recovery::{
+    CloseAnswer, RecoveryPlan, RecoveryRecord, RecoveryStep, ReplicaContent, SegmentRecovery, TailCopy,
+};
+pub use references::{PrefixDecision, ReferrerFacts, SummedExtents, sum_extents};
+pub use repair::{
+    COPIES, CopyCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode,
+    count_copies, next_tasks,
+};
+pub use stretch::Stretch;

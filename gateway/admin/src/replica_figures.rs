@@ -1,0 +1,79 @@
+//! Metrics of the copies of segments on the nodes of a cluster.
+//!
+//! Every storage node exposes the progress of its own copies. Segments with missing or damaged copies are
+//! exposed by the store of the cluster alone, because every node counts the same segments.
+
+use super::Admin;
+use super::figures::level;
+use mlgw_node::CopyStatus;
+use mlgw_segments::hot::ReplicationStatus;
+use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
+use mlgw_telemetry::table::{
+    REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_REMOVED,
+    SEGMENTS_BELOW_COPIES, SEGMENTS_SUSPECT,
+};
+
+impl Admin {
+    /// Returns the copies of segments; without peers there are none.
+    pub(super) fn replica_families(&self) -> Vec<MetricFamily> {
+        let Some(cluster) = &self.cluster else { return Vec::new() };
+        let mut families = progress_families(&self.stored.tiers.hot.replication());
+        families.extend(copy_families(&cluster.status().copies));
+        families
+    }
+}
+
+/// Returns the progress of the copies that this node makes.
+pub(super) fn progress_families(progress: &ReplicationStatus) -> Vec<MetricFamily> {
+    vec![
+        MetricFamily::single(REPLICA_COPIED_BYTES, MetricValue::Count(progress.copied_bytes)),
+        MetricFamily::single(REPLICA_COPIED, MetricValue::Count(progress.copied_segments)),
+        MetricFamily::single(REPLICA_HEALED, MetricValue::Count(progress.healed_segments)),
+        MetricFamily::single(REPLICA_FAILED, MetricValue::Count(progress.failed_tasks)),
+        MetricFamily::single(REPLICA_REMOVED, MetricValue::Count(progress.removed_replicas)),
+    ]
+}
+
+/// Returns the numbers of segments with missing and with damaged copies.
+fn copy_families(copies: &CopyStatus) -> [MetricFamily; 2] {
+    [
+        MetricFamily::single(SEGMENTS_BELOW_COPIES, level(copies.counts.below_segments)),
+        MetricFamily::single(SEGMENTS_SUSPECT, level(copies.counts.suspect_segments)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{copy_families, progress_families};
+    use mlgw_node::CopyStatus;
+    use mlgw_segments::hot::ReplicationStatus;
+    use mlgw_telemetry::exposition::text;
+
+    #[test]
+    fn each_number_has_its_metric() {
+        let progress = ReplicationStatus {
+            copied_segments: 1,
+            copied_bytes: 2,
+            healed_segments: 3,
+            failed_tasks: 4,
+            removed_replicas: 5,
+            damaged_bytes: 6,
+        };
+        let mut copies = CopyStatus { wanted: 3, counts: Default::default(), open_segments: 9 };
+        (copies.counts.below_segments, copies.counts.suspect_segments) = (7, 8);
+        let mut families = progress_families(&progress);
+        families.extend(copy_families(&copies));
+        let text = text(families).unwrap();
+        for line in [
+            "mlgw_replica_copied_segments_total 1",
+            "mlgw_replica_copied_bytes_total 2",
+            "mlgw_replica_healed_segments_total 3",
+            "mlgw_replica_failed_tasks_total 4",
+            "mlgw_replica_removed_total 5",
+            "mlgw_segments_below_copies 7",
+            "mlgw_segments_suspect 8",
+        ] {
+            assert!(text.lines().any(|exposed| exposed == line), "{line} is missing in\n{text}");
+        }
+    }
+}

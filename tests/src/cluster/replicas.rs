@@ -1,0 +1,301 @@
+//! Copies of sealed segments: every storage node gets them while clients write, also after a kill; damaged
+//! and lost ones are made again, and those of deleted objects are removed.
+//!
+//! Files of segments are compared byte by byte. Those that are still appended to are on the store alone; its
+//! stop seals them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mlgw_common::time::sleep;
+
+use super::testbed::{
+    BUCKET, GATEWAY, STORE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
+};
+use super::view::CopiesView;
+use crate::content::TestContent;
+use crate::observability::scrape::Scrape;
+use crate::s3::full_body;
+use crate::server::ServerSetup;
+
+const MIB: usize = 1 << 20;
+/// Storage nodes of a whole cluster.
+const STORAGE: [usize; 3] = [STORE, 2, 3];
+/// Objects of many chunks, by key. The second one has segments of its own.
+const LARGE: [(&str, TestContent); 2] = [
+    ("shared", TestContent { id: 80, length: 8 * MIB + 5 }),
+    ("own", TestContent { id: 81, length: 70 * MIB + 5 }),
+];
+/// Pause of a writer. Without it gigabytes would be written until the nodes have joined.
+const WRITE_PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait for work that a node begins once a minute: to list its directory, and to search the catalogue
+/// for references to bad blocks.
+const MINUTELY_MAX: Duration = Duration::from_secs(180);
+
+/// Settings of nodes with many segments, of which unreferenced ones are soon removed.
+fn small_segments(setup: ServerSetup) -> ServerSetup {
+    setup
+        .with("hot.segment_bytes", "4MiB")
+        .with("hot.compact_interval", "100ms")
+        .with("hot.scrub_bytes_per_second", "1GiB")
+}
+
+#[test]
+fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
+    let mut cluster = TestCluster::first_with(small_segments);
+    put_large(&cluster);
+    let (client, is_over) = (cluster.client(STORE), Arc::new(AtomicBool::new(false)));
+    let writer = cluster.runtime().spawn({
+        let is_over = Arc::clone(&is_over);
+        async move {
+            let mut written = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let key = format!("meanwhile-{}", written.len());
+                put(&client, &key).await.expect("stored");
+                written.push(key);
+                sleep(WRITE_PAUSE).await;
+            }
+            written
+        }
+    });
+    for role in ["storage", "storage", "gateway"] {
+        cluster.join(role);
+    }
+    cluster.until_settled();
+    wait_until("some segments have three copies", || {
+        let copies = copies(&cluster, STORE);
+        copies.wanted == 3 && copies.below_segments < copies.segments
+    });
+    is_over.store(true, Ordering::Relaxed);
+    let written = cluster.block_on(writer).expect("the writer does not panic");
+    wait_until("every sealed segment is on three nodes", || is_copied_but_for_open_segments(&cluster));
+    seal_open_segments(&mut cluster);
+    until_equal(&cluster, &STORAGE);
+
+    for id in cluster.ids() {
+        wait_until(&format!("node {id} describes three copies of each segment"), || {
+            let copies = copies(&cluster, id);
+            (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0)
+        });
+    }
+    assert_eq!(segment_files(&cluster, GATEWAY), BTreeMap::new(), "a gateway stores nothing");
+    the_copies_are_reported(&cluster);
+    let client = cluster.client(GATEWAY);
+    cluster.block_on(async {
+        for key in keys_before().chain(written) {
+            assert_reads(&client, &key).await;
+        }
+        for (key, content) in LARGE {
+            let read = client.get(BUCKET, key).await.expect("read");
+            assert_eq!(content.difference(&read.body), None, "{key}");
+        }
+    });
+}
+
+/// Asserts that the command and the metrics report that each segment has three copies.
+fn the_copies_are_reported(cluster: &TestCluster) {
+    let (output, status) = cluster.member(STORE).setup.command(&["cluster", "status"]);
+    assert_eq!(status, Some(0), "{output}");
+    assert!(output.contains("copies       3 of each of "), "{output}");
+    let store = Scrape::of(cluster.process(STORE));
+    for metric in ["mlgw_segments_below_copies", "mlgw_segments_suspect"] {
+        assert!(store.sum(metric, &[]).abs() < 0.5, "{metric} is not 0");
+    }
+    for id in [2, 3] {
+        let copied = Scrape::of(cluster.process(id)).sum("mlgw_replica_copied_segments_total", &[]);
+        assert!(copied > 0.5, "node {id} has copied nothing");
+    }
+}
+
+#[test]
+fn a_damaged_copy_on_any_node_is_repaired_from_another_one() {
+    let mut cluster = TestCluster::three_with(small_segments);
+    put_large(&cluster);
+    seal_open_segments(&mut cluster);
+    until_equal(&cluster, &STORAGE);
+    for id in [2, STORE] {
+        cluster.stop(id);
+        flip_byte_of_longest(&cluster, id);
+        assert!(!have_equal_files(&cluster, &STORAGE), "a byte differs");
+        make_scrub_due(&cluster, id);
+        cluster.start(id);
+        until_equal(&cluster, &STORAGE);
+    }
+    cluster.until_settled();
+    wait_until("no copy is suspect", || copies(&cluster, STORE).suspect_segments == 0);
+    wait_at_most(MINUTELY_MAX, "the store lists no bad block", || {
+        Scrape::of(cluster.process(STORE)).sum("mlgw_quarantined_blocks", &[]) < 0.5
+    });
+    let client = cluster.client(3);
+    cluster.block_on(async {
+        for (key, content) in LARGE {
+            let read = client.get(BUCKET, key).await.expect("read");
+            assert_eq!(content.difference(&read.body), None, "{key}");
+        }
+    });
+}
+
+#[test]
+fn a_node_that_lost_its_segments_gets_them_again() {
+    const LOST: usize = 3;
+    let mut cluster = TestCluster::three_with(small_segments);
+    put_large(&cluster);
+    seal_open_segments(&mut cluster);
+    until_equal(&cluster, &STORAGE);
+    cluster.stop(LOST);
+    let dir = cluster.segments_dir(LOST);
+    let lost = segment_files(&cluster, LOST);
+    assert!(lost.len() > 10, "{lost:?}");
+    for name in lost.keys() {
+        fs::remove_file(dir.join(name)).expect("removed");
+    }
+    // An empty directory may be a disk that is not mounted. An operator confirms the loss.
+    let member = &cluster.member(LOST).setup;
+    let data_dir = member.data_dir.to_str().expect("a test path");
+    let adopted = member.store(&["repair", data_dir, "--adopt", dir.to_str().expect("a test path")]);
+    assert_eq!(adopted.1, Some(0), "{}", adopted.0);
+    cluster.start(LOST);
+    until_equal(&cluster, &STORAGE);
+    wait_until("no copy is suspect", || copies(&cluster, STORE).suspect_segments == 0);
+}
+
+#[test]
+fn files_of_deleted_objects_are_removed_from_every_node() {
+    let mut cluster = TestCluster::three_with(small_segments);
+    put_large(&cluster);
+    seal_open_segments(&mut cluster);
+    until_equal(&cluster, &STORAGE);
+    let before = segment_files(&cluster, STORE);
+    assert!(before.len() > 10, "{before:?}");
+    let client = cluster.client(STORE);
+    cluster.block_on(async {
+        for key in keys_before().chain(LARGE.map(|(key, _)| key.to_owned())) {
+            client.delete(BUCKET, &key).await.expect("deleted");
+        }
+    });
+    let words = ["tier", "compact", "--dead-percent", "1", "--wait"];
+    let (output, status) = cluster.member(STORE).setup.command(&words);
+    assert_eq!(status, Some(0), "{output}");
+    for id in STORAGE {
+        wait_at_most(MINUTELY_MAX, &format!("node {id} has removed all files"), || {
+            segment_files(&cluster, id).keys().all(|name| !before.contains_key(name))
+        });
+        assert_eq!(names_with(&cluster, id, ".aside-"), Vec::<String>::new(), "node {id} keeps a file");
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_while_it_copies_continues() {
+    const KILLED: usize = 2;
+    let mut cluster = TestCluster::first_with(small_segments);
+    put_large(&cluster);
+    seal_open_segments(&mut cluster);
+    let mut member = cluster.new_member("node-2");
+    // Slow enough that the copies take over a minute.
+    member.setup = member.setup.with("cluster.repair_bytes_per_second", "1MiB");
+    let (output, status) = cluster.run_join(&member, &cluster.token(), "storage");
+    assert_eq!(status, Some(0), "{output}");
+    cluster.add(member);
+    cluster.start(KILLED);
+    wait_until("the first copy is complete", || !segment_files(&cluster, KILLED).is_empty());
+    cluster.kill(KILLED);
+    let (whole, copied) = (segment_files(&cluster, STORE), segment_files(&cluster, KILLED));
+    assert!(copied.len() < whole.len(), "all {} segments were copied before the kill", whole.len());
+
+    cluster.set(KILLED, "cluster.repair_bytes_per_second", "0");
+    cluster.start(KILLED);
+    until_equal(&cluster, &[STORE, KILLED]);
+    assert_eq!(names_with(&cluster, KILLED, ".copying"), Vec::<String>::new(), "unfinished copies");
+}
+
+/// Stores the large objects.
+fn put_large(cluster: &TestCluster) {
+    let client = cluster.client(STORE);
+    cluster.block_on(async {
+        for (key, content) in LARGE {
+            client.put(BUCKET, key, full_body(content.bytes())).await.expect("stored");
+        }
+    });
+}
+
+/// Stops and starts the store. Its stop seals all segments, and nothing is written afterwards.
+fn seal_open_segments(cluster: &mut TestCluster) {
+    cluster.stop(STORE);
+    cluster.start(STORE);
+}
+
+/// Makes the daily scrub of a stopped node due at its start: without a readable state it is.
+fn make_scrub_due(cluster: &TestCluster, id: usize) {
+    fs::write(cluster.member(id).setup.data_dir.join("scrub.json"), "{").expect("written");
+}
+
+fn copies(cluster: &TestCluster, id: usize) -> CopiesView {
+    cluster.view(id).copies
+}
+
+/// Lengths of the segment files of a node by their names.
+fn segment_files(cluster: &TestCluster, id: usize) -> BTreeMap<String, u64> {
+    let Ok(entries) = fs::read_dir(cluster.segments_dir(id)) else { return BTreeMap::new() };
+    let files = entries.filter_map(|entry| {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // A file may be removed meanwhile.
+        let length = entry.metadata().ok()?.len();
+        name.ends_with(".seg").then_some((name, length))
+    });
+    files.collect()
+}
+
+/// Names in the segment directory of a node with this part.
+fn names_with(cluster: &TestCluster, id: usize, part: &str) -> Vec<String> {
+    let entries = fs::read_dir(cluster.segments_dir(id)).expect("listed");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains(part)).collect()
+}
+
+/// True if these nodes have the same segment files, byte by byte.
+fn have_equal_files(cluster: &TestCluster, nodes: &[usize]) -> bool {
+    let files = segment_files(cluster, nodes[0]);
+    nodes.iter().all(|id| segment_files(cluster, *id) == files)
+        && files.keys().all(|name| is_equal_on(cluster, nodes, name))
+}
+
+fn is_equal_on(cluster: &TestCluster, nodes: &[usize], name: &str) -> bool {
+    // Missing if it is removed meanwhile.
+    let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name)).ok();
+    let first = read(&nodes[0]);
+    first.is_some() && nodes[1..].iter().all(|id| read(id) == first)
+}
+
+/// Waits until these nodes have the same segment files and the store describes no missing copy.
+fn until_equal(cluster: &TestCluster, nodes: &[usize]) {
+    wait_until(&format!("the segments of the nodes {nodes:?} are equal"), || {
+        copies(cluster, STORE).below_segments == 0 && have_equal_files(cluster, nodes)
+    });
+}
+
+/// True if the store has as many files more than the other storage nodes as there are open segments, and all
+/// others are equal.
+fn is_copied_but_for_open_segments(cluster: &TestCluster) -> bool {
+    let copies = copies(cluster, STORE);
+    let [store, second, third] = STORAGE.map(|id| segment_files(cluster, id));
+    let shared: Vec<_> =
+        store.keys().filter(|name| second.contains_key(*name) && third.contains_key(*name)).collect();
+    copies.below_segments == 0
+        && store.len() == shared.len() + copies.open_segments
+        && shared.iter().all(|name| is_equal_on(cluster, &STORAGE, name))
+}
+
+/// Flips a bit in the middle of the longest segment file of a stopped node.
+fn flip_byte_of_longest(cluster: &TestCluster, id: usize) {
+    let files = segment_files(cluster, id);
+    let (name, _) = files.iter().max_by_key(|(_, length)| **length).expect("a segment");
+    let path = cluster.segments_dir(id).join(name);
+    let mut bytes = fs::read(&path).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).expect("written");
+}

@@ -1,0 +1,186 @@
+//! Copies of sealed segments: a node serves its replicas to other nodes, and copies the segments of others.
+//!
+//! A record lists the replicas of its segment; the first is the owner's. Each node pulls its own copies: the
+//! decisions are pure and in `mlgw-replication`, `driver` carries them out one after the other. `fetch` makes
+//! a copy from several sources and verifies it, `source` serves the bytes of a replica, and `sweep` removes
+//! files that no record lists on this node any more.
+//!
+//! Invariants: a record lists a replica only after its file was read back from the disk and is durable. A
+//! copy is scanned, whatever its source, and what belongs to no intact record is read from another source.
+//! Bytes that are damaged in every replica stay, and are no reason for having no copy. A file is replaced
+//! only by one with fewer damaged bytes. Suspicion marks a replica and never removes it.
+//!
+//! At a power loss: an unfinished copy is ignored and removed by the next start. A finished one that no
+//! record lists is verified again and then listed, or removed by the sweep.
+
+mod copy_file;
+pub(super) mod driver;
+pub(super) mod fetch;
+mod home;
+mod progress;
+mod recorded;
+mod source;
+mod sweep;
+
+pub use progress::ReplicationStatus;
+pub use source::ReplicaReadRefused;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::time::Instant;
+use mlgw_replication::StorageNode;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+use super::HotTier;
+use super::compaction::Compaction;
+use super::map::BoxFuture;
+use super::pace::ByteRateLimiter;
+use progress::ReplicationCounters;
+
+/// Maximum number of reads of replicas by other nodes at a time. Each has up to five pieces in memory.
+const REPLICA_READS_MAX: usize = 4;
+
+/// Bytes of a replica, in order. An error ends them.
+pub type ReplicaBytes = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// The replicas of other nodes.
+pub trait SegmentPeers: Send + Sync + 'static {
+    /// Opens the bytes of a replica on another node. `request` is an encoded
+    /// [`ReadReplica`](mlgw_formats::segment_calls::ReadReplica).
+    ///
+    /// # Errors
+    /// When the node cannot be reached or refuses.
+    fn read(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<ReplicaBytes>>;
+}
+
+/// The nodes of the cluster that store segments.
+pub trait StorageNodes: Send + Sync + 'static {
+    /// Returns the storage nodes that are not removed, this one included, which is reachable.
+    fn storage_nodes(&self) -> Vec<StorageNode>;
+}
+
+/// Access to the replicas of other nodes.
+#[derive(Clone)]
+pub struct ReplicationOptions {
+    /// The replicas of the other nodes.
+    pub peers: Arc<dyn SegmentPeers>,
+    /// The storage nodes.
+    pub nodes: Arc<dyn StorageNodes>,
+    /// Maximum bytes per second of the copies that this node makes; 0: no limit.
+    pub bytes_per_second: u64,
+}
+
+/// State of the replicas on this node.
+pub(super) struct Replicas {
+    /// Permits for reads by other nodes.
+    reads: Arc<Semaphore>,
+    /// `None` for a node without peers.
+    replication: Option<Arc<Replication>>,
+}
+
+/// State shared by the driver, the scrub and the callers of the tier.
+pub(super) struct Replication {
+    options: ReplicationOptions,
+    wake: Notify,
+    /// Segments in whose local replica damage was found, or whose file is missing.
+    suspects: Mutex<BTreeSet<SegmentId>>,
+    /// Segments whose local replica was healed since the scrub read them last.
+    healed: Mutex<BTreeSet<SegmentId>>,
+    counters: ReplicationCounters,
+    pace: ByteRateLimiter,
+}
+
+impl Replicas {
+    pub(super) fn new(options: Option<ReplicationOptions>) -> Self {
+        let replication = options.map(|options| {
+            Arc::new(Replication {
+                options,
+                wake: Notify::new(),
+                suspects: Mutex::default(),
+                healed: Mutex::default(),
+                counters: ReplicationCounters::default(),
+                pace: ByteRateLimiter::default(),
+            })
+        });
+        Self { reads: Arc::new(Semaphore::new(REPLICA_READS_MAX)), replication }
+    }
+
+    pub(super) fn replication(&self) -> Option<Arc<Replication>> {
+        self.replication.clone()
+    }
+
+    /// Permits for reads of replicas by other nodes.
+    pub(super) fn read_permits(&self) -> Arc<Semaphore> {
+        self.reads.clone()
+    }
+
+    /// Starts the next pass of the driver immediately; after a stop, the driver ends.
+    pub(super) fn wake(&self) {
+        if let Some(replication) = &self.replication {
+            replication.wake.notify_one();
+        }
+    }
+}
+
+impl Replication {
+    /// Waits for `longest`, or after a wake-up for `least`, or until the tier stops.
+    async fn next_pass(&self, compaction: &Compaction, least: Duration, longest: Duration) {
+        let begun = Instant::now();
+        let mut until = begun + longest;
+        while !compaction.is_stopped() && Instant::now() < until {
+            if mlgw_common::time::timeout_at(until, self.wake.notified()).await.is_ok() {
+                until = until.min(begun + least);
+            }
+        }
+    }
+
+    /// Returns the time at which `bytes` that were received now are due.
+    fn due_at(&self, bytes: u64) -> Instant {
+        let rate = self.options.bytes_per_second;
+        if rate == 0 { Instant::now() } else { self.pace.due_at(Instant::now(), bytes, rate) }
+    }
+
+    fn add_suspects(&self, segments: impl IntoIterator<Item = SegmentId>) {
+        self.suspects.lock().extend(segments);
+    }
+}
+
+impl HotTier {
+    /// Returns the progress of the copies that this node makes; all zero for a node without peers.
+    #[must_use]
+    pub fn replication(&self) -> ReplicationStatus {
+        let replication = self.inner.replicas.replication.as_ref();
+        replication.map_or_else(ReplicationStatus::default, |replication| replication.counters.status())
+    }
+
+    /// Returns the number of this node in its cluster.
+    pub(crate) fn node(&self) -> NodeId {
+        self.inner.node
+    }
+
+    /// Marks the local replicas of these segments as suspect if there are others, so that they are healed:
+    /// damage was found in them. Does nothing for a node without peers.
+    pub(crate) fn report_damage(&self, segments: impl IntoIterator<Item = SegmentId>) {
+        let Some(replication) = &self.inner.replicas.replication else { return };
+        let mut suspects = replication.suspects.lock();
+        let known = suspects.len();
+        suspects.extend(segments);
+        if suspects.len() > known {
+            replication.wake.notify_one();
+        }
+    }
+
+    /// Returns and clears the segments whose local replica was healed since the last call.
+    pub(crate) fn take_healed(&self) -> BTreeSet<SegmentId> {
+        let replication = self.inner.replicas.replication.as_ref();
+        replication.map_or_else(BTreeSet::new, |replication| std::mem::take(&mut *replication.healed.lock()))
+    }
+}

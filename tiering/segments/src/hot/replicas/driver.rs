@@ -1,0 +1,340 @@
+//! Carries out the decisions about the copies on this node, one after the other.
+//!
+//! Each pass marks local replicas in which damage was found, reads all records, and carries out the tasks
+//! that follow from them; then the sweep removes superfluous files. A task claims its segment, as compaction
+//! and moves between tiers do, and reads the record again. It ends with a change of the record that compares
+//! the record's counter: if another node was faster, the next pass decides anew. A failed task is repeated
+//! later, with a growing pause.
+//!
+//! Nothing is persisted. After a power loss the first pass decides from the records and the files.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::time::{Instant, doubled_wait};
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
+use mlgw_formats::schema::SegmentRecord;
+use mlgw_metadata::{Catalogue, ProposeError};
+use mlgw_replication::{COPIES, RepairInput, RepairKind, RepairTask, StorageNode, next_tasks};
+
+use super::Replication;
+use super::fetch::{CopyPlan, ReplicaCopy, copy_replica};
+use super::progress::count;
+use super::recorded::{RecordedSegments, marked_replicas};
+use super::sweep::{ReplicaSweep, SweepContext};
+use crate::hot::HotTierInner;
+use crate::hot::claims::ClaimOwner;
+use crate::hot::compaction::{Compaction, MoveStepError, blocking};
+use crate::hot::placing::stoppable_wait::until_stopped;
+
+/// Interval between passes.
+const PASS_INTERVAL: Duration = Duration::from_secs(2);
+/// Minimum pause between passes as a multiple of the time that the records took: a node with many segments
+/// spends at most a twentieth of a core on them.
+const PASS_PAUSE_FACTOR: u32 = 20;
+/// Maximum duration of the tasks of a pass; after it the next pass reads all records again.
+const PASS_MAX: Duration = Duration::from_secs(5);
+/// Maximum number of tasks per pass.
+const TASKS_MAX: usize = 64;
+/// Pause after the first failure of a task; doubled after each further one.
+const RETRY_MS_MIN: u64 = 1_000;
+const RETRY_MS_MAX: u64 = 60_000;
+/// Failures of a task after which places that a reachable source fails to read count as damaged there.
+const UNREADABLE_AFTER: u32 = 3;
+/// Time for which damage that no replica can heal is not reported again.
+const DAMAGED_PAUSE: Duration = Duration::from_hours(1);
+
+/// Runs the driver until the tier stops or is dropped.
+pub(in crate::hot) async fn run(
+    tier: Weak<HotTierInner>,
+    replication: Arc<Replication>,
+    compaction: Arc<Compaction>,
+) {
+    let mut driver = ReplicaDriver::default();
+    let mut pause = PassPause { least: Duration::ZERO, longest: Duration::ZERO };
+    loop {
+        replication.next_pass(&compaction, pause.least, pause.longest).await;
+        let Some(inner) = tier.upgrade().filter(|_| !compaction.is_stopped()) else { return };
+        let Some(catalogue) = inner.catalogue.clone() else { return };
+        pause = PassPause { least: Duration::ZERO, longest: PASS_INTERVAL };
+        if catalogue.cluster_version() < REPLICATION_CLUSTER_VERSION {
+            continue;
+        }
+        let nodes = replication.options.nodes.storage_nodes();
+        let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, nodes };
+        match driver.run_pass(&context).await {
+            Ok(next) => pause = next,
+            Err(MoveStepError::Stopping) => return,
+            Err(_) if compaction.is_stopped() => return,
+            Err(error) => tracing::warn!(%error, "a pass over the replicas of this node failed"),
+        }
+    }
+}
+
+/// Pause until the next pass: the least after a wake-up, and the longest.
+#[derive(Clone, Copy)]
+struct PassPause {
+    least: Duration,
+    longest: Duration,
+}
+
+/// The parts of the tier that a pass uses, and the storage nodes at its start.
+struct PassContext<'a> {
+    inner: &'a Arc<HotTierInner>,
+    catalogue: &'a Catalogue,
+    replication: &'a Arc<Replication>,
+    nodes: Vec<StorageNode>,
+}
+
+/// A task that failed.
+struct TaskBackoff {
+    failures: u32,
+    due: Instant,
+}
+
+/// The result of a task that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskEnd {
+    /// The record was changed.
+    Done,
+    /// Another worker has claimed the segment.
+    Claimed,
+    /// The record has changed since the decision.
+    Outdated,
+}
+
+/// The driver of the copies of this node.
+#[derive(Default)]
+struct ReplicaDriver {
+    backoff: HashMap<SegmentId, TaskBackoff>,
+    /// Copies of this process that no record lists yet, because another node was faster.
+    verified: HashMap<SegmentId, ReplicaCopy>,
+    /// Segments with damage that no replica can heal, and the time at which that was found.
+    damaged: HashMap<SegmentId, Instant>,
+    sweep: ReplicaSweep,
+}
+
+impl ReplicaDriver {
+    async fn run_pass(&mut self, context: &PassContext<'_>) -> Result<PassPause, MoveStepError> {
+        self.mark_suspects(context).await?;
+        let begun = Instant::now();
+        let (recorded, tasks) = self.decide(context).await?;
+        let least = begun.elapsed() * PASS_PAUSE_FACTOR;
+        let has_more = self.carry_out_all(context, tasks).await?;
+        let wanted_copies = COPIES.min(context.nodes.len()).max(1);
+        let PassContext { inner, catalogue, replication, nodes } = context;
+        let sweep = SweepContext { inner, catalogue, replication, nodes, wanted_copies };
+        for removed in self.sweep.run(&sweep, &recorded).await? {
+            self.verified.remove(&removed);
+        }
+        let longest = if has_more { least } else { PASS_INTERVAL.max(least) };
+        Ok(PassPause { least, longest })
+    }
+
+    /// Reads the records and returns them with the tasks that follow from them.
+    async fn decide(
+        &mut self,
+        context: &PassContext<'_>,
+    ) -> Result<(RecordedSegments, Vec<RepairTask>), MoveStepError> {
+        let now = Instant::now();
+        let busy: BTreeSet<SegmentId> =
+            self.backoff.iter().filter(|(_, failed)| failed.due > now).map(|(segment, _)| *segment).collect();
+        let (own, nodes, catalogue) = (context.inner.node, context.nodes.clone(), context.catalogue.clone());
+        let decided = blocking(move || {
+            let recorded = RecordedSegments::of(own, &catalogue.segments()?);
+            let segments = &recorded.facts;
+            let (copies, tasks_max) = (COPIES, TASKS_MAX);
+            let input = RepairInput { own, copies, nodes: &nodes, segments, busy: &busy, tasks_max };
+            let tasks = next_tasks(&input);
+            Ok((recorded, tasks))
+        });
+        let (recorded, tasks) = decided.await?;
+        self.backoff.retain(|segment, _| recorded.contains(*segment));
+        self.verified.retain(|segment, _| recorded.contains(*segment));
+        Ok((recorded, tasks))
+    }
+
+    /// Carries out tasks for a limited time. Returns true if there is more to do immediately.
+    async fn carry_out_all(
+        &mut self,
+        context: &PassContext<'_>,
+        tasks: Vec<RepairTask>,
+    ) -> Result<bool, MoveStepError> {
+        let (begun, is_full) = (Instant::now(), tasks.len() >= TASKS_MAX);
+        let (mut has_progress, mut is_outdated) = (false, false);
+        for task in tasks {
+            if context.inner.compaction.is_stopped() {
+                return Err(MoveStepError::Stopping);
+            }
+            if begun.elapsed() > PASS_MAX {
+                return Ok(true);
+            }
+            match self.carry_out(context, &task).await {
+                Ok(TaskEnd::Claimed) => {}
+                Ok(end) => {
+                    self.backoff.remove(&task.segment);
+                    has_progress |= end == TaskEnd::Done;
+                    is_outdated |= end == TaskEnd::Outdated;
+                }
+                Err(_) if context.inner.compaction.is_stopped() => return Err(MoveStepError::Stopping),
+                Err(error) => self.retry_later(context, &task, &error),
+            }
+        }
+        Ok(is_outdated || (is_full && has_progress))
+    }
+
+    fn retry_later(&mut self, context: &PassContext<'_>, task: &RepairTask, error: &MoveStepError) {
+        count(&context.replication.counters.failed_tasks, 1);
+        let now = Instant::now();
+        let failed = self.backoff.entry(task.segment).or_insert(TaskBackoff { failures: 0, due: now });
+        failed.failures += 1;
+        failed.due = now + doubled_wait(failed.failures, RETRY_MS_MIN, RETRY_MS_MAX);
+        tracing::warn!(segment = %task.segment, kind = ?task.kind, failed.failures, %error,
+            "a task for a replica of this node failed; it is repeated");
+    }
+
+    async fn carry_out(
+        &mut self,
+        context: &PassContext<'_>,
+        task: &RepairTask,
+    ) -> Result<TaskEnd, MoveStepError> {
+        let claim = context.inner.claims.claim(task.segment, ClaimOwner::Replication, 0);
+        let Some(_claim) = claim else { return Ok(TaskEnd::Claimed) };
+        let record = context.catalogue.segment_record(task.segment)?;
+        let Some(record) = record.filter(|record| record.changes == task.changes) else {
+            return Ok(TaskEnd::Outdated);
+        };
+        let done = match task.kind {
+            RepairKind::Copy => self.copy(context, &record, &task.sources).await,
+            RepairKind::Heal => self.heal(context, &record, &task.sources).await,
+            RepairKind::Drop => self.drop_replica(context, &record).await,
+        };
+        match done {
+            Err(MoveStepError::Propose(ProposeError::Rejected(why))) => {
+                tracing::debug!(segment = %task.segment, %why, "another change of the record was faster");
+                Ok(TaskEnd::Outdated)
+            }
+            done => done.map(|()| TaskEnd::Done),
+        }
+    }
+
+    /// Adds a replica of this node to the record.
+    async fn copy(
+        &mut self,
+        context: &PassContext<'_>,
+        record: &SegmentRecord,
+        sources: &[NodeId],
+    ) -> Result<(), MoveStepError> {
+        let (inner, segment) = (context.inner, record.segment_id());
+        let copied = match self.verified.get(&segment) {
+            Some(copied) => *copied,
+            None => self.fetch(context, record, sources).await?,
+        };
+        self.verified.insert(segment, copied);
+        let mut replicas = record.replicas.clone();
+        replicas.retain(|replica| replica.node != inner.node.0);
+        replicas.push(copied.home.replica(inner));
+        context.catalogue.set_replicas(segment, record.changes, replicas).await?;
+        self.verified.remove(&segment);
+        self.remember_damage(segment, copied);
+        count(&context.replication.counters.copied_segments, 1);
+        tracing::debug!(%segment, "copied a segment from another node");
+        Ok(())
+    }
+
+    /// Heals the local replica and clears its mark.
+    async fn heal(
+        &mut self,
+        context: &PassContext<'_>,
+        record: &SegmentRecord,
+        sources: &[NodeId],
+    ) -> Result<(), MoveStepError> {
+        let (inner, segment) = (context.inner, record.segment_id());
+        let healed = self.fetch(context, record, sources).await?;
+        let mut replicas = record.replicas.clone();
+        for replica in replicas.iter_mut().filter(|replica| replica.node == inner.node.0) {
+            *replica = healed.home.replica(inner);
+        }
+        context.catalogue.set_replicas(segment, record.changes, replicas).await?;
+        self.remember_damage(segment, healed);
+        count(&context.replication.counters.healed_segments, 1);
+        context.replication.healed.lock().insert(segment);
+        tracing::info!(%segment, healed.damaged_bytes, "healed the replica of a segment");
+        Ok(())
+    }
+
+    /// Removes the local replica from the record; the sweep removes its file. The owner keeps its replica and
+    /// heals it: the record names it as the node that appends, compacts and moves.
+    async fn drop_replica(
+        &mut self,
+        context: &PassContext<'_>,
+        record: &SegmentRecord,
+    ) -> Result<(), MoveStepError> {
+        let own = context.inner.node;
+        if record.is_owned_by(own) {
+            let nodes = context.nodes.iter().filter(|node| node.is_reachable && node.node != own);
+            let is_good = |node: &NodeId| record.replica_of(*node).is_some_and(|of| !of.is_suspect);
+            let sources: Vec<NodeId> = nodes.map(|node| node.node).filter(is_good).collect();
+            return self.heal(context, record, &sources).await;
+        }
+        let mut replicas = record.replicas.clone();
+        replicas.retain(|replica| replica.node != own.0);
+        assert!(!replicas.is_empty(), "the last replica of a segment is never dropped");
+        Ok(context.catalogue.set_replicas(record.segment_id(), record.changes, replicas).await?)
+    }
+
+    async fn fetch(
+        &self,
+        context: &PassContext<'_>,
+        record: &SegmentRecord,
+        sources: &[NodeId],
+    ) -> Result<ReplicaCopy, MoveStepError> {
+        let PassContext { inner, replication, nodes, .. } = context;
+        let others = nodes.iter().map(|node| node.node).filter(|node| *node != inner.node);
+        let failures = self.backoff.get(&record.segment_id()).map_or(0, |failed| failed.failures);
+        let plan = CopyPlan {
+            record,
+            sources,
+            holders: others.filter(|node| record.replica_of(*node).is_some()).collect(),
+            accepts_unreadable: failures >= UNREADABLE_AFTER,
+        };
+        let copied = until_stopped(inner, copy_replica(inner, replication, &plan)).await?;
+        count(&replication.counters.damaged_bytes, copied.damaged_bytes);
+        Ok(copied)
+    }
+
+    fn remember_damage(&mut self, segment: SegmentId, copy: ReplicaCopy) {
+        if copy.damaged_bytes > 0 {
+            self.damaged.insert(segment, Instant::now());
+        }
+    }
+
+    /// Marks the local replicas of suspicious segments in their records.
+    async fn mark_suspects(&mut self, context: &PassContext<'_>) -> Result<(), MoveStepError> {
+        self.damaged.retain(|_, found| found.elapsed() < DAMAGED_PAUSE);
+        let suspects = std::mem::take(&mut *context.replication.suspects.lock());
+        for segment in suspects {
+            if self.damaged.contains_key(&segment) {
+                context.replication.add_suspects([segment]);
+                continue;
+            }
+            if let Err(error) = mark_suspect(context, segment).await {
+                context.replication.add_suspects([segment]);
+                tracing::debug!(%segment, %error, "marking the replica of a segment as suspect");
+            }
+            if context.inner.compaction.is_stopped() {
+                return Err(MoveStepError::Stopping);
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn mark_suspect(context: &PassContext<'_>, segment: SegmentId) -> Result<(), MoveStepError> {
+    let Some(record) = context.catalogue.segment_record(segment)? else { return Ok(()) };
+    let Some(replicas) = marked_replicas(&record, context.inner.node) else { return Ok(()) };
+    tracing::warn!(%segment, "the replica of a segment on this node is suspect");
+    Ok(context.catalogue.set_replicas(segment, record.changes, replicas).await?)
+}

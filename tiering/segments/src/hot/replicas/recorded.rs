@@ -1,0 +1,121 @@
+//! The records of all segments, as a pass over the replicas of a node uses them. Pure.
+
+use mlgw_common::SegmentTier;
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
+use mlgw_replication::{ReplicaFacts, SegmentFacts};
+
+/// The records of all segments. The lists are ordered by id.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RecordedSegments {
+    /// Sealed segments with bytes: only those need copies.
+    pub(super) facts: Vec<SegmentFacts>,
+    /// Segments whose record lists a replica in a local tier of this node.
+    pub(super) listed: Vec<SegmentId>,
+    /// Those that are sealed and have bytes, so that there must be a file.
+    pub(super) expected: Vec<SegmentId>,
+}
+
+impl RecordedSegments {
+    /// Returns what a pass on the node `own` uses of the records, which are ordered by id.
+    pub(super) fn of(own: NodeId, records: &[SegmentRecord]) -> Self {
+        let mut recorded = Self::default();
+        for record in records {
+            let segment = record.segment_id();
+            let is_listed = record.replica_of(own).is_some_and(is_local);
+            let needs_copies = record.state() == SegmentState::Sealed && record.length > 0;
+            if is_listed {
+                recorded.listed.push(segment);
+            }
+            if is_listed && needs_copies {
+                recorded.expected.push(segment);
+            }
+            if needs_copies {
+                recorded.facts.push(facts_of(record));
+            }
+        }
+        recorded
+    }
+
+    /// True if the segment is sealed and has bytes.
+    pub(super) fn contains(&self, segment: SegmentId) -> bool {
+        self.facts.binary_search_by_key(&segment, |facts| facts.segment).is_ok()
+    }
+}
+
+fn facts_of(record: &SegmentRecord) -> SegmentFacts {
+    let replica = |of: &Replica| ReplicaFacts { node: NodeId(of.node), is_suspect: of.is_suspect };
+    SegmentFacts {
+        segment: record.segment_id(),
+        bytes: record.length,
+        changes: record.changes,
+        replicas: record.replicas.iter().map(replica).collect(),
+        is_at_upstream: record.is_at_upstream(),
+    }
+}
+
+/// True if a replica is a file of its node.
+pub(super) fn is_local(replica: &Replica) -> bool {
+    replica.tier() != Ok(SegmentTier::Upstream)
+}
+
+/// Returns the replicas of a segment with that of `own` marked; `None` if it is marked already, or cannot be
+/// healed because it is the only one.
+pub(super) fn marked_replicas(record: &SegmentRecord, own: NodeId) -> Option<Vec<Replica>> {
+    let is_healable = record.state() == SegmentState::Sealed && record.replicas.len() > 1;
+    let replica = record.replica_of(own).filter(|replica| is_healable && is_local(replica))?;
+    if replica.is_suspect {
+        return None;
+    }
+    let mut replicas = record.replicas.clone();
+    replicas.iter_mut().filter(|replica| replica.node == own.0).for_each(|replica| replica.is_suspect = true);
+    Some(replicas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RecordedSegments, marked_replicas};
+    use mlgw_common::SegmentTier;
+    use mlgw_common::ids::{NodeId, SegmentId};
+    use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
+
+    fn record(id: u64, length: u64, nodes: &[u64]) -> SegmentRecord {
+        let replica = |node: &u64| Replica { node: *node, ..Replica::default() };
+        let state = SegmentState::Sealed as i32;
+        let replicas = nodes.iter().map(replica).collect();
+        SegmentRecord { id, length, state, replicas, ..SegmentRecord::default() }
+    }
+
+    #[test]
+    fn only_sealed_segments_with_bytes_need_copies() {
+        let open = SegmentRecord { state: SegmentState::Open as i32, ..record(2, 0, &[2]) };
+        let records = [record(1, 100, &[1, 2]), open, record(3, 0, &[2]), record(4, 100, &[1])];
+        let recorded = RecordedSegments::of(NodeId(2), &records);
+        assert_eq!(recorded.facts.iter().map(|facts| facts.segment.0).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(recorded.listed, [1, 2, 3].map(SegmentId));
+        assert_eq!(recorded.expected, [SegmentId(1)]);
+        assert!(recorded.contains(SegmentId(4)) && !recorded.contains(SegmentId(3)));
+    }
+
+    #[test]
+    fn a_mark_never_removes_a_replica_and_the_only_one_is_not_marked() {
+        let marked = marked_replicas(&record(1, 100, &[1, 2]), NodeId(2)).unwrap();
+        assert_eq!(
+            marked.iter().map(|of| (of.node, of.is_suspect)).collect::<Vec<_>>(),
+            [(1, false), (2, true)]
+        );
+        let again = SegmentRecord { replicas: marked, ..record(1, 100, &[]) };
+        assert_eq!(marked_replicas(&again, NodeId(2)), None);
+        assert_eq!(marked_replicas(&record(1, 100, &[2]), NodeId(2)), None);
+        assert_eq!(marked_replicas(&record(1, 100, &[1, 3]), NodeId(2)), None);
+    }
+
+    #[test]
+    fn a_replica_at_an_upstream_is_not_a_file_of_its_node() {
+        let tier = SegmentTier::Upstream.number();
+        let spilled = Replica { node: 2, tier, ..Replica::default() };
+        let records = [SegmentRecord { replicas: vec![spilled], ..record(1, 100, &[]) }];
+        let recorded = RecordedSegments::of(NodeId(2), &records);
+        assert!(recorded.listed.is_empty() && recorded.facts[0].is_at_upstream);
+    }
+}

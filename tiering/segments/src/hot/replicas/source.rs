@@ -1,0 +1,184 @@
+//! Serves the bytes of a replica to other nodes.
+//!
+//! The bytes are sent as they are on the disk: the receiver verifies them, and reads what is damaged from
+//! another node. They are read in pieces in the background lane, dropped from the page cache, which is left
+//! to data that clients read, and sent through a short channel. Few reads run at a time; others are refused
+//! and repeated by their nodes. An error of the disk ends the bytes, and so does the stop of the tier: they
+//! never end as if they were complete.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use futures_util::stream;
+use mlgw_common::SegmentTier;
+use mlgw_common::ids::SegmentId;
+use mlgw_formats::format_error::FormatError;
+use mlgw_formats::schema::SegmentState;
+use mlgw_formats::segment_calls::ReadReplica;
+use rustix::fs::{Advice, fadvise};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::{REPLICA_READS_MAX, ReplicaBytes};
+use crate::fair::{DiskQueue, Lane};
+use crate::hot::compaction::Compaction;
+use crate::hot::dirs::SegmentDirs;
+use crate::hot::map::SegmentLocation;
+use crate::hot::{HotTier, HotTierInner};
+
+/// Bytes per read and per piece.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Pieces that are read ahead of their receiver.
+const PIECES_AHEAD: usize = 4;
+
+/// Reason for which the bytes of a replica are not served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplicaReadRefused {
+    /// The request is malformed.
+    #[error("{0}")]
+    Malformed(#[from] FormatError),
+    /// The store has no catalogue of segments.
+    #[error("this store has no replicas")]
+    NoCatalogue,
+    /// The catalogue cannot be read.
+    #[error("the record of the segment cannot be read: {0}")]
+    Unreadable(String),
+    /// The node has no replica of the segment: the record changed, or this node has not applied its change.
+    #[error("segment {0} has no replica on this node")]
+    NotHere(SegmentId),
+    /// The segment has another seed than the request names.
+    #[error("segment {0} is another one than the request names")]
+    OtherSegment(SegmentId),
+    /// The segment is open.
+    #[error("segment {0} is still written")]
+    Open(SegmentId),
+    /// The range ends after the segment.
+    #[error("segment {segment} has {length} bytes, and the request ends at {end}")]
+    BeyondEnd {
+        /// The segment.
+        segment: SegmentId,
+        /// Its sealed length.
+        length: u64,
+        /// End of the requested range.
+        end: u64,
+    },
+    /// Too many reads are in progress; retry later.
+    #[error("{max} other reads of replicas are in progress", max = REPLICA_READS_MAX)]
+    Busy,
+}
+
+impl HotTier {
+    /// Opens bytes of a local replica for another node; `request` is an encoded [`ReadReplica`]. Must be
+    /// called within a tokio runtime.
+    ///
+    /// # Errors
+    /// See [`ReplicaReadRefused`].
+    pub fn read_replica(&self, request: &[u8]) -> Result<ReplicaBytes, ReplicaReadRefused> {
+        let request = ReadReplica::decode_request(request)?;
+        let place = self.inner.local_replica(&request)?;
+        let permit = self.inner.replicas.read_permits().try_acquire_owned();
+        let permit = permit.map_err(|_| ReplicaReadRefused::Busy)?;
+        let reading = ReplicaReading {
+            dirs: self.inner.volumes.dirs().clone(),
+            queue: self.inner.shared.queues.for_tier(place.tier).clone(),
+            compaction: self.inner.compaction.clone(),
+            segment: request.segment_id(),
+            place,
+            range: request.range(),
+        };
+        let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+        self.inner.shared.runtime.spawn(reading.send(sender, permit));
+        Ok(received(pieces, request.to - request.from))
+    }
+}
+
+impl HotTierInner {
+    /// Returns the location of the local replica that a request names, if its bytes can be served.
+    fn local_replica(&self, request: &ReadReplica) -> Result<SegmentLocation, ReplicaReadRefused> {
+        let segment = request.segment_id();
+        let catalogue = self.catalogue.as_ref().ok_or(ReplicaReadRefused::NoCatalogue)?;
+        let record = catalogue.segment_record(segment);
+        let record = record.map_err(|error| ReplicaReadRefused::Unreadable(error.to_string()))?;
+        let record = record.ok_or(ReplicaReadRefused::NotHere(segment))?;
+        if record.seed() != request.seed() {
+            return Err(ReplicaReadRefused::OtherSegment(segment));
+        }
+        let tier = record.replica_of(self.node).and_then(|replica| replica.tier().ok());
+        let tier = tier.filter(|tier| *tier != SegmentTier::Upstream);
+        let tier = tier.ok_or(ReplicaReadRefused::NotHere(segment))?;
+        if record.state() != SegmentState::Sealed {
+            return Err(ReplicaReadRefused::Open(segment));
+        }
+        if request.to > record.length {
+            let (length, end) = (record.length, request.to);
+            return Err(ReplicaReadRefused::BeyondEnd { segment, length, end });
+        }
+        Ok(SegmentLocation::of(&record, tier))
+    }
+}
+
+/// A read in progress. It holds no reference to the tier, which can be dropped meanwhile.
+struct ReplicaReading {
+    dirs: SegmentDirs,
+    queue: DiskQueue,
+    compaction: Arc<Compaction>,
+    segment: SegmentId,
+    place: SegmentLocation,
+    range: Range<u64>,
+}
+
+impl ReplicaReading {
+    /// Sends the bytes in pieces, until the receiver is dropped or a read fails.
+    async fn send(self, sender: mpsc::Sender<io::Result<Bytes>>, _permit: OwnedSemaphorePermit) {
+        let (dirs, segment, place) = (self.dirs, self.segment, self.place);
+        let opened = tokio::task::spawn_blocking(move || dirs.open_verified(segment, &place)).await;
+        let file = match opened.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
+            Ok(file) => Arc::new(file),
+            // A failure to send means that the receiver was dropped.
+            Err(error) => return drop(sender.send(Err(error)).await),
+        };
+        let mut at = self.range.start;
+        while at < self.range.end && !self.compaction.is_stopped() {
+            let Ok(slot) = sender.reserve().await else { return };
+            let piece = at..self.range.end.min(at + PIECE_BYTES);
+            at = piece.end;
+            let (file, queue) = (file.clone(), self.queue.clone());
+            let read = tokio::task::spawn_blocking(move || read_piece(&file, &queue, piece)).await;
+            let read = read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)));
+            let has_failed = read.is_err();
+            slot.send(read);
+            if has_failed {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads a piece of a file and drops it from the page cache.
+fn read_piece(file: &File, queue: &DiskQueue, piece: Range<u64>) -> io::Result<Bytes> {
+    let size = piece.end - piece.start;
+    let mut bytes = vec![0; size as usize];
+    {
+        let _slot = queue.acquire_blocking(Lane::Background, size);
+        file.read_exact_at(&mut bytes, piece.start)?;
+    }
+    fadvise(file, piece.start, NonZeroU64::new(size), Advice::DontNeed)?;
+    Ok(bytes.into())
+}
+
+/// The pieces as a stream of `length` bytes, which ends with an error if they end early.
+fn received(mut pieces: mpsc::Receiver<io::Result<Bytes>>, length: u64) -> ReplicaBytes {
+    let mut missing = Some(length);
+    Box::pin(stream::poll_fn(move |cx| {
+        let Some(bytes) = missing.filter(|bytes| *bytes > 0) else { return Poll::Ready(None) };
+        let piece = ready!(pieces.poll_recv(cx));
+        let piece = piece.unwrap_or_else(|| Err(io::Error::other("the node stopped reading the replica")));
+        missing = piece.as_ref().ok().map(|piece| bytes - piece.len() as u64);
+        Poll::Ready(Some(piece))
+    }))
+}

@@ -1,0 +1,225 @@
+//! Removes local files of replicas that no record lists on this node any more, and finds listed replicas
+//! without a file.
+//!
+//! A file is superfluous when the record of its segment is gone, since its owner released it, or lists enough
+//! good replicas without this node, or an upstream has the segment. It is removed as compaction removes its
+//! files: under a claim, not while a reader or an append uses the segment, and after the change of the record
+//! survives power loss. A file whose id was never given out is left to the next start, which sets it aside.
+//!
+//! The directories are read once a minute. Segments that left the records of this node are looked at in the
+//! next pass. At a power loss a file that was removed may be there again: the next sweep or start removes it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlgw_common::SegmentTier;
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::time::Instant;
+use mlgw_formats::schema::{SegmentRecord, SegmentState};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
+use mlgw_metadata::Catalogue;
+use mlgw_replication::StorageNode;
+
+use super::Replication;
+use super::progress::count;
+use super::recorded::{RecordedSegments, is_local};
+use crate::hot::HotTierInner;
+use crate::hot::claims::{ClaimOwner, SegmentClaim};
+use crate::hot::compaction::{MoveStepError, blocking};
+use crate::hot::dirs::SegmentDirs;
+use crate::hot::file::segment_of_file_name;
+use crate::hot::pins::SegmentPins;
+
+/// Interval at which the directories are read.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The parts of the tier that a sweep uses.
+pub(super) struct SweepContext<'a> {
+    pub(super) inner: &'a Arc<HotTierInner>,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) replication: &'a Replication,
+    pub(super) nodes: &'a [StorageNode],
+    /// Good replicas on other nodes with which a file that is not listed is superfluous.
+    pub(super) wanted_copies: usize,
+}
+
+/// State of the sweep between passes.
+#[derive(Default)]
+pub(super) struct ReplicaSweep {
+    due: Option<Instant>,
+    /// Segments that listed this node in the last pass; sorted.
+    listed: Vec<SegmentId>,
+    /// Segments that were in use when their files were to be removed.
+    in_use: BTreeSet<SegmentId>,
+}
+
+impl ReplicaSweep {
+    /// Removes superfluous files and returns their segments.
+    pub(super) async fn run(
+        &mut self,
+        context: &SweepContext<'_>,
+        recorded: &RecordedSegments,
+    ) -> Result<Vec<SegmentId>, MoveStepError> {
+        let left = |segment: &SegmentId| recorded.listed.binary_search(segment).is_err();
+        let mut candidates = std::mem::take(&mut self.in_use);
+        candidates.extend(self.listed.iter().copied().filter(left));
+        self.listed.clone_from(&recorded.listed);
+        if self.due.is_none_or(|due| due <= Instant::now()) {
+            self.due = Some(Instant::now() + SWEEP_INTERVAL);
+            let files = files_in(context).await?;
+            report_missing(context, recorded, &files).await?;
+            candidates = files.into_iter().filter(left).collect();
+        }
+        let mut closed = Vec::new();
+        for segment in candidates {
+            match close(context, segment)? {
+                ClosureAttempt::Closed(one) => closed.push(one),
+                ClosureAttempt::InUse => drop(self.in_use.insert(segment)),
+                ClosureAttempt::NotSuperfluous => {}
+            }
+        }
+        remove(context, &closed).await
+    }
+}
+
+/// Returns the segments with a file in a local directory.
+async fn files_in(context: &SweepContext<'_>) -> Result<BTreeSet<SegmentId>, MoveStepError> {
+    let dirs = context.inner.volumes.dirs().clone();
+    blocking(move || {
+        let mut files = BTreeSet::new();
+        for dir in dirs.all() {
+            for entry in std::fs::read_dir(dir)? {
+                files.extend(entry?.file_name().to_str().and_then(segment_of_file_name));
+            }
+        }
+        Ok(files)
+    })
+    .await
+}
+
+/// Reports listed replicas without a file: they are copied again.
+async fn report_missing(
+    context: &SweepContext<'_>,
+    recorded: &RecordedSegments,
+    files: &BTreeSet<SegmentId>,
+) -> Result<(), MoveStepError> {
+    let mut missing = recorded.expected.clone();
+    missing.retain(|segment| !files.contains(segment));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let dirs = context.inner.volumes.dirs().clone();
+    let missing = blocking(move || {
+        // A file that moved between the directories meanwhile is found now.
+        missing.retain(|segment| !has_file(&dirs, *segment));
+        Ok(missing)
+    });
+    context.replication.add_suspects(missing.await?);
+    Ok(())
+}
+
+fn has_file(dirs: &SegmentDirs, segment: SegmentId) -> bool {
+    dirs.path(segment, SegmentTier::Hot).exists()
+}
+
+/// A superfluous segment, claimed and closed to readers until it is dropped.
+struct ClosedSegment<'a> {
+    pins: &'a SegmentPins,
+    segment: SegmentId,
+    _claim: SegmentClaim,
+}
+
+impl Drop for ClosedSegment<'_> {
+    fn drop(&mut self) {
+        self.pins.end_closure(self.segment);
+    }
+}
+
+/// The result of closing a segment.
+enum ClosureAttempt<'a> {
+    Closed(ClosedSegment<'a>),
+    /// A worker, a reader or an append uses the segment.
+    InUse,
+    /// A record lists the replica, or there is no file.
+    NotSuperfluous,
+}
+
+/// Claims a segment and closes it to readers, if its file is superfluous.
+fn close<'a>(context: &SweepContext<'a>, segment: SegmentId) -> Result<ClosureAttempt<'a>, MoveStepError> {
+    let inner = context.inner;
+    if !has_file(inner.volumes.dirs(), segment) {
+        return Ok(ClosureAttempt::NotSuperfluous);
+    }
+    let Some(claim) = inner.claims.claim(segment, ClaimOwner::Replication, 0) else {
+        return Ok(ClosureAttempt::InUse);
+    };
+    // Read under the claim; the next id first, since a segment that is created meanwhile has a higher one.
+    let next_segment = context.catalogue.next_segment()?;
+    let record = context.catalogue.segment_record(segment)?;
+    if segment >= next_segment || !is_superfluous(context, record.as_ref()) {
+        return Ok(ClosureAttempt::NotSuperfluous);
+    }
+    if inner.shared.segments.holds.is_held(segment) || !inner.pins.close_if_unpinned(segment) {
+        return Ok(ClosureAttempt::InUse);
+    }
+    Ok(ClosureAttempt::Closed(ClosedSegment { pins: &inner.pins, segment, _claim: claim }))
+}
+
+/// Removes the files of closed segments, after the changes of their records survive power loss. Returns the
+/// segments that had a file.
+async fn remove(
+    context: &SweepContext<'_>,
+    closed: &[ClosedSegment<'_>],
+) -> Result<Vec<SegmentId>, MoveStepError> {
+    if closed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let catalogue = context.catalogue.clone();
+    blocking(move || Ok(catalogue.sync_log()?)).await?;
+    let mut removed = Vec::new();
+    for ClosedSegment { segment, .. } in closed {
+        if context.inner.compaction.is_stopped() {
+            return Err(MoveStepError::Stopping);
+        }
+        if unlink(context.inner, *segment).await? {
+            removed.push(*segment);
+        }
+    }
+    count(&context.replication.counters.removed_replicas, removed.len() as u64);
+    Ok(removed)
+}
+
+/// True if the local file of a segment is superfluous. The record is `None` if the segment was released.
+fn is_superfluous(context: &SweepContext<'_>, record: Option<&SegmentRecord>) -> bool {
+    let Some(record) = record else { return true };
+    if record.state() != SegmentState::Sealed || record.replica_of(context.inner.node).is_some_and(is_local) {
+        return false;
+    }
+    context.inner.remote_tier.has(record) || good_replicas(record, context.nodes) >= context.wanted_copies
+}
+
+/// Number of storage nodes with a replica that is not marked.
+fn good_replicas(record: &SegmentRecord, nodes: &[StorageNode]) -> usize {
+    let is_good = |node: NodeId| record.replica_of(node).is_some_and(|replica| !replica.is_suspect);
+    nodes.iter().filter(|node| is_good(node.node)).count()
+}
+
+/// Removes the file of a segment. Returns true if there was one.
+async fn unlink(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<bool, MoveStepError> {
+    inner.reader.invalidate(segment);
+    let of = inner.clone();
+    blocking(move || {
+        if let Some(place) = of.shared.segments.map.location(segment) {
+            of.volumes.set_foreign_aside(segment, &place)?;
+        }
+        let hot_bytes = of.volumes.hot.remove(segment)?;
+        if let Some(bytes) = hot_bytes {
+            of.shared.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+        }
+        let cold_bytes = of.volumes.remove_cold(segment)?;
+        tracing::info!(%segment, "removed a superfluous replica");
+        Ok(hot_bytes.is_some() || cold_bytes > 0)
+    })
+    .await
+}

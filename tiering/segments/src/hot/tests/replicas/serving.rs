@@ -1,0 +1,104 @@
+//! Tests of the bytes that a node serves to other nodes.
+
+use super::super::{append, chunk};
+use super::testbed::TestNodes;
+use crate::hot::{HotTier, ReplicaReadRefused};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use mlgw_common::ids::{SegmentId, SegmentSeed, SegmentStamp};
+use mlgw_formats::schema::SegmentRecord;
+use mlgw_formats::segment_calls::ReadReplica;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use tokio::sync::Semaphore;
+
+fn request(record: &SegmentRecord, range: Range<u64>) -> Bytes {
+    ReadReplica::new(record.segment_id(), record.seed(), range).encode_request()
+}
+
+fn refusal(tier: &HotTier, request: &[u8]) -> ReplicaReadRefused {
+    tier.read_replica(request).map(drop).unwrap_err()
+}
+
+async fn read(tier: &HotTier, record: &SegmentRecord, range: Range<u64>) -> io::Result<Vec<u8>> {
+    let mut pieces = tier.read_replica(&request(record, range)).map_err(io::Error::other)?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        bytes.extend(piece?);
+    }
+    Ok(bytes)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_of_a_sealed_replica_is_served_as_it_is() {
+    let nodes = TestNodes::new().await;
+    let record = nodes.segment_of(0);
+    let segment = record.segment_id();
+    nodes.flip(1, segment, 5000);
+    let whole = nodes.bytes(1, segment);
+    for range in [0..record.length, 0..1, 4_999..5_001, record.length - 1..record.length] {
+        let expected = &whole[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()];
+        let found = read(&nodes.bench.tier, &record, range).await.unwrap();
+        assert!(found == expected, "damage is not hidden");
+    }
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_for_other_bytes_are_refused() {
+    let nodes = TestNodes::new().await;
+    let (tier, record) = (&nodes.bench.tier, nodes.segment_of(0));
+    let (segment, length) = (record.segment_id(), record.length);
+    assert!(matches!(refusal(tier, b""), ReplicaReadRefused::Malformed(_)));
+    let end = length + 1;
+    let beyond = ReplicaReadRefused::BeyondEnd { segment, length, end };
+    assert_eq!(refusal(tier, &request(&record, 0..end)), beyond);
+    let seed = SegmentSeed { stamp: SegmentStamp(record.stamp ^ 1), ..record.seed() };
+    let other = ReadReplica::new(segment, seed, 0..1).encode_request();
+    assert_eq!(refusal(tier, &other), ReplicaReadRefused::OtherSegment(segment));
+    let unknown = ReadReplica::new(SegmentId(1 << 40), record.seed(), 0..1).encode_request();
+    assert_eq!(refusal(tier, &unknown), ReplicaReadRefused::NotHere(SegmentId(1 << 40)));
+    let second = nodes.open(2).await;
+    assert_eq!(refusal(&second, &request(&record, 0..1)), ReplicaReadRefused::NotHere(segment));
+    let opened = append(tier, chunk(1, vec![1; 100])).await.unwrap().segment_id();
+    let open = request(&nodes.record(opened), 0..1);
+    assert_eq!(refusal(tier, &open), ReplicaReadRefused::Open(opened));
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_most_four_reads_run_at_a_time() {
+    let nodes = TestNodes::new().await;
+    let (tier, record) = (&nodes.bench.tier, nodes.segment_of(0));
+    let taken = tier.inner.replicas.read_permits().try_acquire_many_owned(4).unwrap();
+    let refused = refusal(tier, &request(&record, 0..1));
+    assert_eq!(refused, ReplicaReadRefused::Busy);
+    assert_eq!(refused.to_string(), "4 other reads of replicas are in progress");
+    drop(taken);
+    assert_eq!(read(tier, &record, 0..1).await.unwrap().len(), 1);
+    let permits = tier.inner.replicas.read_permits();
+    assert_eq!(Semaphore::acquire_many(&permits, 4).await.unwrap().num_permits(), 4, "a read gives its back");
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_end_with_the_error_of_the_disk() {
+    let nodes = TestNodes::new().await;
+    let record = nodes.segment_of(0);
+    let file = File::options().write(true).open(nodes.path(1, record.segment_id())).unwrap();
+    file.set_len(record.length - 1).unwrap();
+    let failed = read(&nodes.bench.tier, &record, 0..record.length).await.unwrap_err();
+    assert_eq!(failed.kind(), io::ErrorKind::UnexpectedEof);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_a_stopped_tier_do_not_end_as_if_they_were_complete() {
+    let nodes = TestNodes::new().await;
+    let record = nodes.segment_of(0);
+    nodes.bench.tier.inner.compaction.stop();
+    let failed = read(&nodes.bench.tier, &record, 0..record.length).await.unwrap_err();
+    assert_eq!(failed.to_string(), "the node stopped reading the replica");
+    nodes.close().await;
+}

@@ -1,0 +1,355 @@
+//! A cluster in one process: each node has a tier with directories of its own, and all share one catalogue.
+//!
+//! Node 1 is the tier of a [`Bench`], which owns all segments. Nodes read each other's replicas without a
+//! network; reads are recorded and can be made to fail. While no storage nodes are set the drivers decide
+//! nothing.
+
+use super::super::bench::{Bench, BenchOptions};
+use super::super::*;
+use crate::hot::compaction::MoveStepError;
+use crate::hot::replicas::fetch::{CopyPlan, ReplicaCopy, copy_replica};
+use crate::hot::{
+    CompactionSettings, Intercept, ReplicaBytes, ReplicationOptions, SegmentPeers, StorageNodes,
+    segment_file_name,
+};
+use futures_util::{StreamExt as _, stream};
+use mlgw_common::Lineage;
+use mlgw_common::ids::NodeId;
+use mlgw_common::time::Instant;
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
+use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
+use mlgw_formats::segment_calls::ReadReplica;
+use mlgw_metadata::Catalogue;
+use mlgw_replication::StorageNode;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Objects of the bench: enough for several segments.
+const OBJECTS: usize = 6;
+pub(super) const OBJECT_BYTES: usize = 150_000;
+
+/// Fault of the reads from a node.
+#[derive(Clone, Debug)]
+pub(super) enum SourceFault {
+    /// No read is opened.
+    Unreachable,
+    /// Every stream breaks off after this many bytes.
+    BreaksAfter(u64),
+    /// Every stream breaks off before this range.
+    FailsAt(Range<u64>),
+}
+
+/// A read of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RecordedRead {
+    pub(super) source: u64,
+    pub(super) segment: SegmentId,
+    pub(super) range: Range<u64>,
+}
+
+/// The nodes of a cluster.
+#[derive(Default)]
+pub(super) struct TestCluster {
+    tiers: Mutex<BTreeMap<NodeId, HotTier>>,
+    nodes: Mutex<Vec<StorageNode>>,
+    faults: Mutex<BTreeMap<NodeId, SourceFault>>,
+    pub(super) reads: Mutex<Vec<RecordedRead>>,
+    /// Passes that the driver of each node has begun.
+    passes: Mutex<BTreeMap<NodeId, u64>>,
+    /// Catalogue in which the record of a segment is changed before the next read.
+    interference: Mutex<Option<Catalogue>>,
+}
+
+/// A node as its tier sees the cluster.
+struct TestNode {
+    own: NodeId,
+    cluster: Arc<TestCluster>,
+}
+
+impl StorageNodes for TestNode {
+    fn storage_nodes(&self) -> Vec<StorageNode> {
+        *self.cluster.passes.lock().entry(self.own).or_default() += 1;
+        self.cluster.nodes.lock().clone()
+    }
+}
+
+impl SegmentPeers for TestNode {
+    fn read(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<ReplicaBytes>> {
+        Box::pin(async move {
+            let decoded = ReadReplica::decode_request(&request).unwrap();
+            let interference = self.cluster.interference.lock().take();
+            if let Some(catalogue) = interference {
+                let record = catalogue.segment_record(decoded.segment_id()).unwrap().unwrap();
+                let (changes, replicas) = (record.changes, record.replicas);
+                catalogue.set_replicas(decoded.segment_id(), changes, replicas).await.unwrap();
+            }
+            self.cluster.open_read(node, &decoded)
+        })
+    }
+}
+
+impl TestCluster {
+    fn open_read(&self, node: NodeId, request: &ReadReplica) -> io::Result<ReplicaBytes> {
+        let range = request.range();
+        let read = RecordedRead { source: node.0, segment: request.segment_id(), range: range.clone() };
+        self.reads.lock().push(read);
+        let fault = self.faults.lock().get(&node).cloned();
+        let tier = self.tiers.lock().get(&node).cloned().ok_or(io::ErrorKind::NotConnected)?;
+        let bytes = || tier.read_replica(&request.encode_request()).map_err(io::Error::other);
+        match fault {
+            None => bytes(),
+            Some(SourceFault::Unreachable) => Err(io::ErrorKind::NotConnected.into()),
+            Some(SourceFault::BreaksAfter(length)) => Ok(broken(bytes()?, length)),
+            Some(SourceFault::FailsAt(place)) if range.start < place.end && place.start < range.end => {
+                Ok(broken(bytes()?, place.start.saturating_sub(range.start)))
+            }
+            Some(SourceFault::FailsAt(_)) => bytes(),
+        }
+    }
+
+    pub(super) fn options(self: &Arc<Self>, own: u64) -> ReplicationOptions {
+        let node = Arc::new(TestNode { own: NodeId(own), cluster: self.clone() });
+        ReplicationOptions { peers: node.clone(), nodes: node, bytes_per_second: 0 }
+    }
+
+    /// Sets the storage nodes, all reachable.
+    pub(super) fn set_nodes(&self, nodes: impl IntoIterator<Item = u64>) {
+        let node = |node| StorageNode { node: NodeId(node), is_reachable: true };
+        *self.nodes.lock() = nodes.into_iter().map(node).collect();
+    }
+
+    /// Sets if a storage node counts as reachable.
+    pub(super) fn set_reachable(&self, node: u64, is_reachable: bool) {
+        for one in self.nodes.lock().iter_mut().filter(|one| one.node == NodeId(node)) {
+            one.is_reachable = is_reachable;
+        }
+    }
+
+    pub(super) fn set_fault(&self, node: u64, fault: Option<SourceFault>) {
+        let mut faults = self.faults.lock();
+        match fault {
+            Some(fault) => faults.insert(NodeId(node), fault),
+            None => faults.remove(&NodeId(node)),
+        };
+    }
+
+    pub(super) fn change_record_at_next_read(&self, catalogue: &Catalogue) {
+        *self.interference.lock() = Some(catalogue.clone());
+    }
+
+    pub(super) fn tier(&self, node: u64) -> HotTier {
+        self.tiers.lock()[&NodeId(node)].clone()
+    }
+
+    pub(super) fn requested_bytes(&self) -> u64 {
+        self.reads.lock().iter().map(|read| read.range.end - read.range.start).sum()
+    }
+
+    fn wake(&self) {
+        self.tiers.lock().values().for_each(|tier| tier.inner.replicas.wake());
+    }
+
+    /// Waits until `reached` is true, while the drivers run pass after pass.
+    pub(super) async fn until(&self, reached: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !reached() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the state is not reached");
+            self.wake();
+            mlgw_common::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until the driver of a node has ended a pass that begins after this call.
+    pub(super) async fn pass(&self, node: u64) {
+        let begun = || self.passes.lock().get(&NodeId(node)).copied().unwrap_or(0);
+        let before = begun();
+        // The begin of the next pass ends the awaited one.
+        self.until(|| begun() >= before + 2).await;
+    }
+}
+
+/// The bytes of a stream up to a length, and then an error.
+fn broken(bytes: ReplicaBytes, length: u64) -> ReplicaBytes {
+    let pieces = stream::unfold(Some((bytes, length)), |state| async move {
+        let (mut bytes, left) = state?;
+        if left == 0 {
+            return Some((Err(io::Error::other("the stream broke off")), None));
+        }
+        match bytes.next().await? {
+            Ok(mut piece) => {
+                piece.truncate(usize::try_from(left).unwrap());
+                let left = left - piece.len() as u64;
+                Some((Ok(piece), Some((bytes, left))))
+            }
+            Err(error) => Some((Err(error), None)),
+        }
+    });
+    pieces.boxed()
+}
+
+/// A cluster with its first node, which has objects in sealed segments.
+pub(super) struct TestNodes {
+    pub(super) cluster: Arc<TestCluster>,
+    pub(super) bench: Bench,
+    /// The objects of the bench.
+    pub(super) objects: Vec<(String, BodyId)>,
+}
+
+impl TestNodes {
+    pub(super) async fn new() -> Self {
+        let nodes = Self::idle().await;
+        nodes.start().await;
+        nodes
+    }
+
+    /// Starts the drivers of all nodes: the cluster has several replicas of each segment from now on.
+    pub(super) async fn start(&self) {
+        self.bench.catalogue.raise_cluster_version(REPLICATION_CLUSTER_VERSION).await.unwrap();
+    }
+
+    /// Returns nodes of a cluster that is not upgraded yet, so that their drivers do nothing.
+    pub(super) async fn idle() -> Self {
+        let cluster = Arc::new(TestCluster::default());
+        let tuned = BenchOptions { replication: Some(cluster.options(1)), ..BenchOptions::default() };
+        let bench = Bench::tuned(tuned).await;
+        let mut objects = Vec::new();
+        for n in 0..OBJECTS {
+            let name = format!("object-{n}");
+            let body = bench.put(&name, OBJECT_BYTES).await;
+            objects.push((name, body));
+        }
+        let bench = bench.reopen().await;
+        cluster.tiers.lock().insert(NodeId(1), bench.tier.clone());
+        Self { cluster, bench, objects }
+    }
+
+    /// Opens the tier of another node.
+    pub(super) async fn open(&self, node: u64) -> HotTier {
+        self.open_with(node, None).await
+    }
+
+    pub(super) async fn open_with(&self, node: u64, intercept: Option<Arc<dyn Intercept>>) -> HotTier {
+        let compaction =
+            CompactionSettings { interval: Duration::from_secs(3600), ..CompactionSettings::default() };
+        let lineage = Lineage { node: NodeId(node), ..Lineage::default() };
+        let replication = Some(self.cluster.options(node));
+        let dir = self.bench.dir.path().join(format!("node-{node}"));
+        let options = HotOptions { compaction, lineage, replication, intercept, ..options(&dir) };
+        let tier = HotTier::open(options, self.bench.catalogue.clone()).await.unwrap();
+        self.cluster.tiers.lock().insert(NodeId(node), tier.clone());
+        tier
+    }
+
+    /// Stops the tier of a node.
+    pub(super) async fn stop(&self, node: u64) {
+        let tier = self.cluster.tiers.lock().remove(&NodeId(node)).unwrap();
+        tier.shutdown().await;
+    }
+
+    pub(super) async fn close(self) {
+        let tiers = std::mem::take(&mut *self.cluster.tiers.lock());
+        for (_, tier) in tiers.into_iter().filter(|(node, _)| *node != NodeId(1)) {
+            tier.shutdown().await;
+        }
+        self.bench.close().await;
+    }
+
+    /// The sealed segments with bytes.
+    pub(super) fn segments(&self) -> Vec<SegmentRecord> {
+        let mut records = self.bench.catalogue.segments().unwrap();
+        records.retain(|record| record.state() == SegmentState::Sealed && record.length > 0);
+        assert!(records.len() > 2, "{records:?}");
+        records
+    }
+
+    pub(super) fn record(&self, segment: SegmentId) -> SegmentRecord {
+        self.bench.catalogue.segment_record(segment).unwrap().unwrap()
+    }
+
+    /// The segment with the first chunk of an object.
+    pub(super) fn segment_of(&self, object: usize) -> SegmentRecord {
+        self.record(self.bench.extents(&self.objects[object].0)[0].segment_id())
+    }
+
+    /// Nodes that the record of a segment lists, with their marks.
+    pub(super) fn listed(&self, segment: SegmentId) -> Vec<(u64, bool)> {
+        self.record(segment).replicas.iter().map(|replica| (replica.node, replica.is_suspect)).collect()
+    }
+
+    /// True if every sealed segment has good replicas on exactly these nodes.
+    pub(super) fn are_all_on(&self, nodes: &[u64]) -> bool {
+        self.segments().iter().all(|record| {
+            let mut listed = self.listed(record.segment_id());
+            listed.sort_unstable();
+            listed == nodes.iter().map(|node| (*node, false)).collect::<Vec<_>>()
+        })
+    }
+
+    /// Directory of the segments of a node.
+    pub(super) fn dir(&self, node: u64) -> PathBuf {
+        let root = self.bench.dir.path();
+        let root = if node == 1 { root.to_owned() } else { root.join(format!("node-{node}")) };
+        root.join("segments")
+    }
+
+    pub(super) fn path(&self, node: u64, segment: SegmentId) -> PathBuf {
+        self.dir(node).join(segment_file_name(segment))
+    }
+
+    pub(super) fn bytes(&self, node: u64, segment: SegmentId) -> Vec<u8> {
+        std::fs::read(self.path(node, segment)).unwrap()
+    }
+
+    /// Writes the file of a segment on a node, which may not be open yet.
+    pub(super) fn write(&self, node: u64, segment: SegmentId, bytes: &[u8]) {
+        std::fs::create_dir_all(self.dir(node)).unwrap();
+        std::fs::write(self.path(node, segment), bytes).unwrap();
+    }
+
+    /// Flips a byte of a file.
+    pub(super) fn flip(&self, node: u64, segment: SegmentId, at: u64) {
+        let mut bytes = self.bytes(node, segment);
+        bytes[usize::try_from(at).unwrap()] ^= 1;
+        self.write(node, segment, &bytes);
+    }
+
+    /// Copies the file of a segment from node 1 to another one and lists the replica.
+    pub(super) async fn add_replica(&self, node: u64, segment: SegmentId) {
+        self.write(node, segment, &self.bytes(1, segment));
+        let SegmentRecord { mut replicas, changes, .. } = self.record(segment);
+        replicas.push(Replica { node, location: "segments".into(), ..Replica::default() });
+        self.bench.catalogue.set_replicas(segment, changes, replicas).await.unwrap();
+    }
+
+    /// Makes a copy on a node, without its driver.
+    pub(super) async fn fetch(
+        &self,
+        node: u64,
+        segment: SegmentId,
+        sources: &[u64],
+    ) -> Result<ReplicaCopy, MoveStepError> {
+        self.fetch_by(node, segment, sources, false).await
+    }
+
+    pub(super) async fn fetch_by(
+        &self,
+        node: u64,
+        segment: SegmentId,
+        sources: &[u64],
+        accepts_unreadable: bool,
+    ) -> Result<ReplicaCopy, MoveStepError> {
+        let (tier, record) = (self.cluster.tier(node), self.record(segment));
+        let replication = tier.inner.replicas.replication().unwrap();
+        let others = record.replicas.iter().map(|replica| NodeId(replica.node));
+        let sources: Vec<NodeId> = sources.iter().copied().map(NodeId).collect();
+        let plan = CopyPlan {
+            record: &record,
+            sources: &sources,
+            holders: others.filter(|other| *other != NodeId(node)).collect(),
+            accepts_unreadable,
+        };
+        copy_replica(&tier.inner, &replication, &plan).await
+    }
+}
