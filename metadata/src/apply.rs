@@ -38,9 +38,10 @@ mod upload;
 mod usage;
 
 use crate::store_error::StoreError;
-use crate::view::{ApplyError, View};
-use mlgw_common::Seq;
+use crate::view::{ApplyError, RowReader, View};
+use mlgw_common::{SegmentId, Seq};
 use mlgw_formats::command::{Change, Command, Reject, Reply};
+use mlgw_formats::schema::usage::segment_row;
 
 /// Maximum number of commands of one log entry that get distinct numbers from [`seq_of`].
 pub const SEQ_COMMANDS: u64 = 1 << 12;
@@ -97,7 +98,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::MarkSegment(command) => segment::mark(view, *command),
         Change::FenceSegment(command) => segment::fence(view, *command),
         Change::RelocateExtent(command) => relocate::apply(view, command),
-        Change::RemoveSegment(command) => segment::remove(view, *command),
+        Change::RemoveSegment(command) => segment::remove(view, command),
         Change::PlaceSegment(command) => segment::place(view, command),
         Change::SetReplicas(command) => segment::set_replicas(view, command),
         Change::PutCredential(command) => system::put_credential(view, command),
@@ -123,6 +124,15 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::SetBucketQuota(command) => quota::set_bucket_quota(view, command),
         Change::SetKeyQuota(command) => quota::set_key_quota(view, command),
     }
+}
+
+/// True if no record of the group with these rows refers to `segment`, and none ever will again.
+///
+/// # Errors
+/// If the store fails.
+pub(crate) fn is_released(rows: &dyn RowReader, segment: SegmentId) -> Result<bool, StoreError> {
+    let view = View::new(rows);
+    Ok(fence::is_fenced(&view, segment)? && !view.has(&segment_row(segment))?)
 }
 
 /// Rejection of a command that no correct proposer sends.

@@ -10,6 +10,7 @@ use crate::routes::store_node;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
+use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::{Node, NodeState};
 use mlgw_membership::{MemberStep, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
@@ -39,8 +40,26 @@ impl MembershipDriver {
             for group in self.catalogue.groups() {
                 self.advance(group).await;
             }
+            self.raise_cluster_version().await;
             // Whether the time or a change ended the wait makes no difference.
             let _ = timeout(INTERVAL, changed).await;
+        }
+    }
+
+    /// Raises the version of the cluster when every node has reported a build that knows it, if this node
+    /// leads the system group.
+    async fn raise_cluster_version(&self) {
+        let nodes = self.catalogue.nodes();
+        let mut staying = nodes.iter().filter(|node| !node.is_removed());
+        let is_due = self.catalogue.cluster_version() < CLUSTER_VERSION
+            && self.catalogue.members(SYSTEM_GROUP).is_ok()
+            && staying.all(|node| node.cluster_version >= CLUSTER_VERSION);
+        if !is_due {
+            return;
+        }
+        match self.catalogue.raise_cluster_version(CLUSTER_VERSION).await {
+            Ok(()) => tracing::info!(version = CLUSTER_VERSION, "raised the version of the cluster"),
+            Err(error) => tracing::warn!(%error, "the version of the cluster was not raised"),
         }
     }
 

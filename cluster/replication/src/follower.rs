@@ -219,7 +219,8 @@ impl FollowerReplica {
     /// Appends whole records of a primary, which begin at an offset.
     pub fn append(&mut self, epoch: SegmentEpoch, stretch: Stretch) -> Vec<ReplicaEffect> {
         let ends = self.rules.has(ReplicationRule::RightEndsWithRestart);
-        if !ends && self.granted.is_none() && self.has_file && self.closed.is_none() && self.closing.is_none() {
+        if !ends && self.granted.is_none() && self.has_file && self.closed.is_none() && self.closing.is_none()
+        {
             (self.granted, self.knows_length) = (Some(epoch), true);
         }
         if self.granted != Some(epoch) || !self.knows_length {

@@ -56,13 +56,16 @@ impl PeerHealth {
         Self { peers: BTreeMap::new(), rules: Some(rules) }
     }
 
-    /// Sets the peers that store segments. New ones are in, with a lease.
-    pub fn set_peers(&mut self, peers: &BTreeSet<NodeId>) {
+    /// Sets the peers that store segments. New ones are in, with a lease; those that are gone are left out.
+    pub fn set_peers(&mut self, peers: &BTreeSet<NodeId>) -> Vec<PeerChange> {
+        let gone = self.peers.iter().filter(|(node, peer)| peer.is_in && !peers.contains(node));
+        let changes = gone.map(|(node, _)| PeerChange::LeftOut(*node)).collect();
         self.peers.retain(|node, _| peers.contains(node));
         for node in peers {
             let fresh = PeerState { has_lease: true, is_in: true, backoff: Backoff::default() };
             self.peers.entry(*node).or_insert(fresh);
         }
+        changes
     }
 
     /// Peers that new segments may have replicas at.
@@ -214,7 +217,7 @@ mod tests {
     fn peers_come_and_go() {
         let mut health = with_peers(&[A, B]);
         assert_eq!(health.lease_ended(A, ms(0)), Some(PeerChange::LeftOut(A)));
-        health.set_peers(&BTreeSet::from([A, NodeId(4)]));
+        assert_eq!(health.set_peers(&BTreeSet::from([A, NodeId(4)])), [PeerChange::LeftOut(B)]);
         assert_eq!(health.usable(), BTreeSet::from([NodeId(4)]), "a known peer keeps its state");
         assert_eq!(health.answered(B, ms(900), ms(0)), None, "it is no peer any more");
         assert_eq!(health.lease_ended(B, ms(0)), None);

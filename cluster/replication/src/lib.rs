@@ -29,9 +29,7 @@ mod simulation;
 pub mod stretch;
 
 pub use epoch::{SealProposal, SegmentEpoch};
-pub use follower::{
-    AppendRefusal, ClosedLength, FollowerReplica, OpenRefusal, ReplicaEffect, ReplicaOnDisk,
-};
+pub use follower::{AppendRefusal, ClosedLength, FollowerReplica, OpenRefusal, ReplicaEffect, ReplicaOnDisk};
 pub use health::{OwnCondition, OwnDiskHealth, PeerChange, PeerHealth};
 pub use primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealOutcome, SendRange};
 pub use recovery::{

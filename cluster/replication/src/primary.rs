@@ -136,7 +136,8 @@ struct AcknowledgedMark {
 }
 
 impl PrimarySegment {
-    /// Returns the state of a segment that was created and is opened on all its replicas now.
+    /// Returns the state of a segment that was created and is opened on all its replicas now. A follower that
+    /// was left out since the segment was proposed has failed: [`Self::follower_failed`].
     #[must_use]
     pub fn new(start: PrimaryStart) -> Self {
         Self::by(start, ReplicationRules::ALL)
@@ -325,7 +326,8 @@ impl PrimarySegment {
 
     fn trails(&self, follower: &FollowerProgress, now: Duration) -> bool {
         let is_late = |mark: &AcknowledgedMark| {
-            mark.length > follower.acknowledged && now.saturating_sub(mark.at) > TRAIL_TIME_MAX - MARK_DISTANCE
+            mark.length > follower.acknowledged
+                && now.saturating_sub(mark.at) > TRAIL_TIME_MAX - MARK_DISTANCE
         };
         let behind = self.acknowledged.saturating_sub(follower.acknowledged);
         behind > TRAIL_BYTES_MAX || self.marks.iter().any(is_late)

@@ -145,8 +145,8 @@ impl SegmentRecovery {
 
     /// Records an answer to Close.
     pub fn answered(&mut self, answer: CloseAnswer) {
-        let is_own = self.record.replicas.contains(&answer.node)
-            || !self.rules.has(ReplicationRule::OwnReplicasOnly);
+        let is_own =
+            self.record.replicas.contains(&answer.node) || !self.rules.has(ReplicationRule::OwnReplicasOnly);
         if answer.epoch != self.epoch || !is_own {
             return;
         }
@@ -172,6 +172,13 @@ impl SegmentRecovery {
     pub fn unreadable(&mut self, node: NodeId, stretch: Stretch) {
         if let Some(replica) = self.answers.get_mut(&node) {
             replica.content = replica.content.without(&StretchSet::of([stretch]));
+        }
+    }
+
+    /// Records that the directory of a replica was lost after it answered: its answer no longer counts.
+    pub fn lost(&mut self, node: NodeId) {
+        if self.rules.has(ReplicationRule::LostNeverCounts) {
+            self.answers.remove(&node);
         }
     }
 
@@ -213,7 +220,8 @@ impl SegmentRecovery {
     fn length(&self) -> u64 {
         let mut ends = self.answers.values().map(|replica| replica.end);
         let is_largest = self.rules.has(ReplicationRule::LargestEnd);
-        let length = if is_largest { ends.max() } else { ends.next().map(|first| ends.fold(first, u64::min)) };
+        let length =
+            if is_largest { ends.max() } else { ends.next().map(|first| ends.fold(first, u64::min)) };
         length.unwrap_or(0)
     }
 

@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn equal_numbers_mean_contained_and_only_when_all_are_fenced() {
-        let referrer = |group, is_fenced, extents| ReferrerFacts { group: GroupId(group), is_fenced, extents };
+        let referrer =
+            |group, is_fenced, extents| ReferrerFacts { group: GroupId(group), is_fenced, extents };
         assert_eq!(sum_extents(&[referrer(1, true, 2), referrer(2, false, 0)]), None);
         let summed = sum_extents(&[referrer(1, true, 2), referrer(2, true, 3)]).unwrap();
         assert_eq!(summed.decide(5), PrefixDecision::SealAtSurvivor);

@@ -257,10 +257,7 @@ fn is_reachable(node: NodeId, nodes: &[StorageNode]) -> bool {
 }
 
 /// Storage nodes with a good replica.
-fn good_nodes<'a>(
-    facts: &'a SegmentFacts,
-    nodes: &'a [StorageNode],
-) -> impl Iterator<Item = NodeId> + 'a {
+fn good_nodes<'a>(facts: &'a SegmentFacts, nodes: &'a [StorageNode]) -> impl Iterator<Item = NodeId> + 'a {
     let good = facts.replicas.iter().filter(|replica| !replica.is_suspect).map(|replica| replica.node);
     good.filter(|node| nodes.iter().any(|other| other.node == *node))
 }

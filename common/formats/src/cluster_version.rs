@@ -42,6 +42,7 @@ impl Change {
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
             Self::SealSegment(seal) if !seal.replicas.is_empty() => REPLICATION_CLUSTER_VERSION,
+            Self::RemoveSegment(remove) if !remove.released_in.is_empty() => REPLICATION_CLUSTER_VERSION,
             // A member that does not know the version stops here, before the commands that it allows.
             Self::SetClusterVersion(set) => set.version,
             Self::PutNode(put) if put.node.has_membership_fields() => MEMBERSHIP_CLUSTER_VERSION,
@@ -105,8 +106,8 @@ mod tests {
         CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        Change, Command, CreateSegment, LeaseBodies, PlaceSegment, PutNode, RemoveNode, SealSegment,
-        SetClusterVersion, SetReplicas,
+        Change, Command, CreateSegment, LeaseBodies, PlaceSegment, PutNode, RemoveNode, RemoveSegment,
+        SealSegment, SetClusterVersion, SetReplicas,
     };
     use crate::schema::{Node, Replica};
 
@@ -143,6 +144,10 @@ mod tests {
             |replicas| Command::from(Change::SealSegment(SealSegment { segment: 1, length: 5, replicas }));
         assert_eq!(check_known(&seal(vec![]), 1), Ok(()));
         assert_eq!(check_known(&seal(vec![Replica::default()]), 2), later);
+        let remove =
+            |released_in| Command::from(Change::RemoveSegment(RemoveSegment { segment: 1, released_in }));
+        assert_eq!(check_known(&remove(vec![]), 1), Ok(()));
+        assert_eq!(check_known(&remove(vec![1]), 2), later);
         let create = |followers| CreateSegment { followers, ..CreateSegment::default() };
         let create = |followers| Command::from(Change::CreateSegment(create(followers)));
         assert_eq!(check_known(&create(vec![]), 1), Ok(()));

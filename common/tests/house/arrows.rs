@@ -24,14 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-remote", &["mlgw-carrier", "mlgw-common", "mlgw-formats"]),
     (
         "mlgw-segments",
-        &[
-            "mlgw-common",
-            "mlgw-formats",
-            "mlgw-metadata",
-            "mlgw-policies",
-            "mlgw-remote",
-            "mlgw-replication",
-        ],
+        &["mlgw-common", "mlgw-formats", "mlgw-metadata", "mlgw-policies", "mlgw-remote", "mlgw-replication"],
     ),
     (
         "mlgw-cache",

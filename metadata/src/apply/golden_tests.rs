@@ -127,7 +127,7 @@ fn end_of_a_segment() -> Vec<Change> {
         Change::FenceSegment(FenceSegment { segment: 1 }),
         moved(1, None, 7),
         moved(2, Some(0), 5),
-        Change::RemoveSegment(RemoveSegment { segment: 1 }),
+        Change::RemoveSegment(RemoveSegment { segment: 1, ..RemoveSegment::default() }),
     ]
 }
 

@@ -10,6 +10,7 @@ use mlgw_formats::command::{PutPartition, Reject, Reply};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::partition::{PartitionStart, row_key};
 use mlgw_formats::schema::{Bucket, Partition, decode};
+use std::collections::BTreeSet;
 
 /// Assigns all keys of a new bucket to a group, unless they are assigned already.
 pub(super) fn assign(view: &mut View<'_>, bucket: BucketId, group: u32) -> Result<(), StoreError> {
@@ -32,6 +33,12 @@ pub(super) fn remove(view: &mut View<'_>, bucket: BucketId) -> Result<(), StoreE
         view.delete(row);
     }
     Ok(())
+}
+
+/// The groups that own ranges of keys.
+pub(super) fn owning_groups(view: &View<'_>) -> Result<BTreeSet<u32>, StoreError> {
+    let ranges = view.range(&Family::Partition.start(), &Family::Partition.end(), usize::MAX)?;
+    ranges.iter().map(|(_, value)| Ok(decode::<Partition>(value)?.group)).collect()
 }
 
 pub(super) fn put_partition(view: &mut View<'_>, command: &PutPartition) -> Result<Reply, ApplyError> {

@@ -1,7 +1,7 @@
 //! Segments: created, marked, sealed, moved, copied and removed in group 0, and fenced in every object group.
 
 use super::bucket::next_id;
-use super::{fence as fences, malformed};
+use super::{fence as fences, malformed, ranges};
 use crate::view::{ApplyError, View};
 use mlgw_common::{NodeId, SegmentId, SegmentTier};
 use mlgw_formats::command::{
@@ -133,7 +133,9 @@ pub(super) fn set_replicas(view: &mut View<'_>, command: &SetReplicas) -> Result
     if record.changes == command.changes.saturating_add(1) && record.replicas == command.replicas {
         return Ok(Reply::Segment(record));
     }
-    if record.state() != SegmentState::Sealed || record.changes != command.changes {
+    // A move to an upstream that was proposed before cluster version 3 did not count its change.
+    let is_outdated = record.changes != command.changes || record.is_at_upstream();
+    if record.state() != SegmentState::Sealed || is_outdated {
         return Err(Reject::SegmentElsewhere.into());
     }
     record.replicas.clone_from(&command.replicas);
@@ -155,14 +157,20 @@ pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply,
     Ok(Reply::Done)
 }
 
-/// Removes a segment. The proposer has checked that no other group references it; this group checks its own
-/// rows.
-pub(super) fn remove(view: &mut View<'_>, command: RemoveSegment) -> Result<Reply, ApplyError> {
+/// Removes a segment that every group has released. In a catalogue of several groups the proposer has looked
+/// at each of them: a group that has released a segment never refers to it again, so a later change of that
+/// group does not matter. A group that it does not name, and that owns keys by now, may refer to it.
+pub(super) fn remove(view: &mut View<'_>, command: &RemoveSegment) -> Result<Reply, ApplyError> {
     let segment = SegmentId(command.segment);
     let row = segment::row(segment);
     let Some(record) = view.get::<SegmentRecord>(&row)? else { return Ok(Reply::Done) };
-    let sealed = record.state() == SegmentState::Sealed;
-    if !sealed || !fences::is_fenced(view, segment)? || view.has(&segment_row(segment))? {
+    let is_released = if command.released_in.is_empty() {
+        fences::is_fenced(view, segment)? && !view.has(&segment_row(segment))?
+    } else {
+        let named = |group: &u32| command.released_in.contains(group);
+        ranges::owning_groups(view)?.iter().all(named)
+    };
+    if record.state() != SegmentState::Sealed || !is_released {
         return Err(Reject::SegmentInUse.into());
     }
     view.delete(row);

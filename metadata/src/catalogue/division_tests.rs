@@ -3,7 +3,7 @@
 use super::groups::SYSTEM_GROUP;
 use super::model_tests::copy_dir;
 use super::testing::{NOW, bucket, delete, do_put, extent, key, name, options, put, version};
-use super::{Catalogue, CatalogueOptions, CheckpointOptions, DeleteBucketError, OpenError};
+use super::{Catalogue, CatalogueOptions, CheckpointOptions, DeleteBucketError, OpenError, ProposeError};
 use crate::identity::ExpectedServer;
 use crate::offline::tests::{all_files, open, work};
 use crate::offline::{
@@ -13,9 +13,10 @@ use crate::offline::{
 use crate::store::state::StateDb;
 use crate::view::RowReader as _;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName, SegmentId, Timestamp};
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::{
-    Change, Command, CreateBucket, FreezeBucket, MirrorBucket, ObjectChange, PutObject, PutPart, Reject,
-    Reply, SetBucketState,
+    Change, Command, CreateBucket, CreateSegment, FreezeBucket, MirrorBucket, ObjectChange, PutObject,
+    PutPart, Reject, RemoveSegment, Reply, SetBucketState,
 };
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::{BucketState, ExtentPage, ObjectVersion, PartRecord, Quota, decode, encode};
@@ -150,6 +151,37 @@ async fn the_object_group_refuses_fenced_segments_and_group_0_removes_them() {
     assert_eq!(refused, Err(fenced_reject.into()));
     catalogue.remove_segment(fenced).await.unwrap();
     assert!(catalogue.segments().unwrap().iter().all(|record| record.segment_id() != fenced));
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_is_fenced_after_the_division_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = open(dir.path()).await;
+    let b = bucket(&catalogue, "data").await;
+    catalogue.shutdown().await;
+    divided(dir.path());
+    let catalogue = open_divided(dir.path()).await;
+    let create = CreateSegment { node: 1, location: "d".into(), ..CreateSegment::default() };
+    let made = catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
+    let Reply::Segment(record) = made else { panic!("{made:?}") };
+    let segment = record.segment_id();
+    let body = catalogue.body_id().await.unwrap();
+    let refers = ObjectVersion { extents: vec![extent(segment.0, 10)], ..version(body, 10) };
+    catalogue.propose(Command::object(&b, &key("kept"), NOW, put(refers))).await.unwrap();
+    let length = catalogue.seal_segment(segment, 4096, vec![]).await.unwrap().length;
+    assert_eq!(length, 4096);
+    catalogue.raise_cluster_version(REPLICATION_CLUSTER_VERSION).await.unwrap();
+    let in_use = || Err(ProposeError::Rejected(Reject::SegmentInUse));
+    catalogue.fence_segment(segment).await.unwrap();
+    assert_eq!(catalogue.remove_segment(segment).await, in_use(), "an object refers to it");
+    catalogue.propose(Command::object(&b, &key("kept"), NOW, delete())).await.unwrap();
+    // The proposer has to have looked at every group that owns keys.
+    let remove = |released_in| Change::RemoveSegment(RemoveSegment { segment: segment.0, released_in });
+    let partial = catalogue.propose(Command::from(remove(vec![0]))).await;
+    assert_eq!(partial, Err(ProposeError::Rejected(Reject::SegmentInUse)));
+    catalogue.remove_segment(segment).await.unwrap();
+    assert!(catalogue.segment(segment).is_none());
     catalogue.shutdown().await;
 }
 

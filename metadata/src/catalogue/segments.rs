@@ -7,6 +7,7 @@ use super::dead::DeadSet;
 use super::groups::SYSTEM_GROUP;
 use super::options::ProposeError;
 use super::{Catalogue, read};
+use crate::apply::is_released;
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
@@ -183,14 +184,21 @@ impl Catalogue {
     /// [`Reject::SegmentInUse`] if a group still references the segment or may yet; those of
     /// [`Catalogue::propose`].
     pub async fn remove_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
-        let usage = self.segment_usage(segment);
-        // An unreadable counter counts as a reference.
-        if usage.is_ok_and(|usage| usage.extents == 0) {
-            let remove = Change::RemoveSegment(RemoveSegment { segment: segment.0 });
-            self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(remove))).await.map(drop)
-        } else {
-            Err(Reject::SegmentInUse.into())
+        let mut released_in = Vec::new();
+        for group in self.inner.object_groups() {
+            let state = self.inner.state_of_group(group);
+            // A group that cannot be read counts as one that refers to the segment.
+            let is_released = state.and_then(|state| is_released(&*state, segment));
+            if !is_released.unwrap_or(false) {
+                return Err(Reject::SegmentInUse.into());
+            }
+            released_in.push(group);
         }
+        if self.cluster_version() < REPLICATION_CLUSTER_VERSION {
+            released_in.clear();
+        }
+        let remove = Change::RemoveSegment(RemoveSegment { segment: segment.0, released_in });
+        self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(remove))).await.map(drop)
     }
 
     /// Records that a replica of the sealed segment moved from `from` to `to`, if its replicas were changed

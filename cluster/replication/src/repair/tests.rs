@@ -22,7 +22,14 @@ fn segment(id: u64, good: &[u64], marked: &[u64]) -> SegmentFacts {
 
 fn tasks(own: u64, nodes: &[StorageNode], segments: &[SegmentFacts]) -> Vec<RepairTask> {
     let busy = BTreeSet::new();
-    next_tasks(&RepairInput { own: NodeId(own), copies: COPIES, nodes, segments, busy: &busy, tasks_max: 100 })
+    next_tasks(&RepairInput {
+        own: NodeId(own),
+        copies: COPIES,
+        nodes,
+        segments,
+        busy: &busy,
+        tasks_max: 100,
+    })
 }
 
 /// Kind and sources of the only task of a node, if it has one.
@@ -159,13 +166,8 @@ fn counts_are_by_the_state_of_the_copies() {
         segment(4, &[1, 2, 9], &[]),
         upstream,
     ];
-    let expected = CopyCounts {
-        segments: 5,
-        bytes: 150,
-        below_segments: 3,
-        below_bytes: 90,
-        suspect_segments: 1,
-    };
+    let expected =
+        CopyCounts { segments: 5, bytes: 150, below_segments: 3, below_bytes: 90, suspect_segments: 1 };
     assert_eq!(count_copies(COPIES, &nodes(4, &[2]), &segments), expected);
     assert_eq!(count_copies(COPIES, &nodes(2, &[]), &segments[1..3]).below_segments, 1);
     assert_eq!(count_copies(0, &nodes(2, &[]), &[]), CopyCounts::default());

@@ -50,7 +50,8 @@ impl World {
             Some(_) => {}
             None => {
                 let nodes = record.nodes();
-                let holders = nodes.iter().filter(|other| self.holds(**other, segment, &acknowledged)).count();
+                let holders =
+                    nodes.iter().filter(|other| self.holds(**other, segment, &acknowledged)).count();
                 if holders < record.write_quorum || !self.holds(node, segment, &acknowledged) {
                     self.violated(format!("{holders} replicas of {segment} have an acknowledged record"));
                 }
@@ -110,7 +111,11 @@ impl World {
             let found = cells_of(stretch).filter(|at| *at < length).find(|at| is_bad(*at));
             if let Some(at) = found.filter(|_| is_named) {
                 let what = "which is known, but not as bad everywhere";
-                self.violated(format!("{node} is named by {segment} and has damage at {at}, {what}: {facts:?} {:?} {:?}", &self.nodes[&node].disk[&segment].durable.cells.as_ref().map(|c| c[at]), record));
+                self.violated(format!(
+                    "{node} is named by {segment} and has damage at {at}, {what}: {facts:?} {:?} {:?}",
+                    &self.nodes[&node].disk[&segment].durable.cells.as_ref().map(|c| c[at]),
+                    record
+                ));
             }
         }
     }
@@ -119,13 +124,19 @@ impl World {
     fn is_excused(&self, record: &SimRecord, done: &TrueRecord) -> bool {
         let segment = record.segment;
         let nodes = record.nodes();
-        let is_lost = |node: &&NodeId| {
-            self.nodes.get(node).is_none_or(|node| segment <= node.lost_until)
-        };
+        let is_lost = |node: &&NodeId| self.is_lost(**node, segment);
         let lost = nodes.iter().filter(is_lost).count();
         let kept = nodes.iter().filter(|node| !is_lost(node));
         let holders = kept.filter(|node| self.is_intact(**node, segment, done)).count();
         done.had_fault && holders + lost < record.write_quorum
+    }
+
+    /// The node was removed, or lost its replica and knows that.
+    pub(super) fn is_lost(&self, node: NodeId, segment: SegmentId) -> bool {
+        self.nodes.get(&node).is_none_or(|node| {
+            let file = node.disk.get(&segment);
+            segment <= node.lost_until && file.is_none_or(|file| file.current.cells.is_none())
+        })
     }
 
     /// Checks the sealed segments that changed.
@@ -189,7 +200,13 @@ impl World {
         self.group.records.values().find_map(|record| {
             let segment = record.segment;
             match record.sealed {
-                None if self.can_be_sealed(record) => Some(format!("{segment} is open")),
+                None if self.can_be_sealed(record) => Some(format!(
+                    "{segment} is open: {:?}",
+                    self.nodes
+                        .get(&record.primary)
+                        .and_then(|node| node.primaries.get(&segment))
+                        .map(|p| (&p.machine, &p.followers))
+                )),
                 Some(length) if self.can_be_healed(record, cells(length)) => self.below(record),
                 _ => None,
             }
@@ -198,17 +215,16 @@ impl World {
 
     fn can_be_sealed(&self, record: &SimRecord) -> bool {
         let nodes = record.nodes();
-        let counts = |node: &&NodeId| {
-            self.nodes.get(node).is_some_and(|node| record.segment > node.lost_until)
-        };
-        nodes.iter().filter(counts).count() > nodes.len() - record.write_quorum
+        nodes.iter().filter(|node| !self.is_lost(**node, record.segment)).count()
+            > nodes.len() - record.write_quorum
     }
 
-    /// Every byte is on some replica, or known to be bad.
+    /// A node has a replica, and every byte is on some replica or known to be bad.
     fn can_be_healed(&self, record: &SimRecord, length: usize) -> bool {
         let nodes = record.nodes();
         let is_somewhere = |at| nodes.iter().any(|node| self.has_cell(*node, record.segment, at));
-        (0..length).all(|at| is_somewhere(at) || Self::is_known_damage(record, at))
+        let has_source = nodes.iter().any(|node| self.nodes.contains_key(node));
+        has_source && (0..length).all(|at| is_somewhere(at) || Self::is_known_damage(record, at))
     }
 
     fn below(&self, record: &SimRecord) -> Option<String> {
@@ -216,6 +232,7 @@ impl World {
         let good = good.filter(|replica| self.nodes.contains_key(&replica.node)).count();
         let wanted = COPIES.min(self.nodes.len());
         let is_exact = good == wanted && record.replicas.len() == wanted;
-        (!is_exact).then(|| format!("{} has {good} of {wanted} replicas: {:?}", record.segment, record.replicas))
+        (!is_exact)
+            .then(|| format!("{} has {good} of {wanted} replicas: {:?}", record.segment, record.replicas))
     }
 }

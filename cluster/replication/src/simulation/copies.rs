@@ -14,8 +14,15 @@ use std::collections::BTreeSet;
 const REPAIR_TICKS: u64 = 3;
 const SCRUB_TICKS: u64 = 10;
 
-/// Time after which a repair that failed is tried again.
-const RETRY_MS: u64 = 3_000;
+/// First time after which a repair that failed is tried again. It doubles each time.
+const RETRY_MS: u64 = 1_000;
+
+/// A repair that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedRepair {
+    until: u64,
+    next_delay: u64,
+}
 
 /// Tasks begun at once.
 const TASKS_MAX: usize = 4;
@@ -47,7 +54,7 @@ impl World {
         let storage = |other: &NodeId| StorageNode { node: *other, is_reachable: self.reaches(node, *other) };
         let nodes: Vec<StorageNode> = self.nodes.keys().map(storage).collect();
         // A task that fails again and again must not keep others from their turn.
-        let failed = own.failed_repairs.iter().filter(|(_, until)| **until > self.now);
+        let failed = own.failed_repairs.iter().filter(|(_, failed)| failed.until > self.now);
         let busy: BTreeSet<SegmentId> = own.repairs.keys().chain(failed.map(|(id, _)| id)).copied().collect();
         let input = RepairInput {
             own: node,
@@ -89,9 +96,12 @@ impl World {
             let command = SimCommand::SetReplicas { segment, changes: task.changes, replicas };
             self.propose(node, command, Purpose::Repair(segment));
         } else {
-            let until = self.now + RETRY_MS;
-            self.node(node).repairs.remove(&segment);
-            self.node(node).failed_repairs.insert(segment, until);
+            let now = self.now;
+            let node = self.node(node);
+            node.repairs.remove(&segment);
+            let delay = node.failed_repairs.get(&segment).map_or(RETRY_MS, |failed| failed.next_delay);
+            let failed = FailedRepair { until: now + delay, next_delay: delay * 2 };
+            node.failed_repairs.insert(segment, failed);
         }
     }
 

@@ -86,7 +86,8 @@ impl Swarm {
         for weight in &mut weights {
             *weight = if rng.bool() { 0 } else { rng.u32(1..10) };
         }
-        let often = |rng: &mut Rng, most: u64| if rng.bool() { 0 } else { rng.u64(0..most) };
+        let is_calm = kind == ScheduleKind::SlowNode;
+        let often = |rng: &mut Rng, most: u64| if is_calm || rng.bool() { 0 } else { rng.u64(0..most) };
         Self {
             kind,
             nodes: *rng.choice(&[2, 3, 3, 3, 4, 5]).unwrap_or(&3),
@@ -142,7 +143,12 @@ impl World {
             FaultKind::Kill => self.stop_for_a_while(node),
             FaultKind::PowerCut => self.power_cut(node),
             FaultKind::PowerCutAll => {
-                self.nodes.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.power_cut(node));
+                self.nodes
+                    .keys()
+                    .copied()
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(|node| self.power_cut(node));
             }
             FaultKind::LoseDirectory => self.lose_directory(node),
             FaultKind::Replace => self.replace(node),
@@ -158,7 +164,8 @@ impl World {
             FaultKind::ChangeQuorum => self.has_quorum_of_all = !self.has_quorum_of_all,
             FaultKind::Slow => {
                 let slow = *self.rng.choice(&[0, 0, 20, 150, 350]).unwrap_or(&0);
-                let hangs_until = if self.rng.u8(0..4) == 0 { self.now + self.rng.u64(100..3_000) } else { 0 };
+                let hangs_until =
+                    if self.rng.u8(0..4) == 0 { self.now + self.rng.u64(100..3_000) } else { 0 };
                 let node = self.node(node);
                 (node.slow_ms, node.hangs_until) = (slow, hangs_until);
             }
@@ -276,7 +283,8 @@ impl World {
         // A segment with one replica is the most interesting one.
         let single = |record: &&super::group::SimRecord| record.replicas.len() == 1;
         let records = self.group.records.values();
-        let mut segments: Vec<SegmentId> = records.clone().filter(single).map(|record| record.segment).collect();
+        let mut segments: Vec<SegmentId> =
+            records.clone().filter(single).map(|record| record.segment).collect();
         if segments.is_empty() || self.rng.bool() {
             segments = records.map(|record| record.segment).collect();
         }
@@ -302,9 +310,9 @@ impl World {
     fn damage_cells(&mut self, node: NodeId, segment: SegmentId, range: std::ops::Range<usize>) {
         let file: Option<&mut SimFile> =
             self.nodes.get_mut(&node).and_then(|node| node.disk.get_mut(&segment));
-        let Some(file) = file.filter(|file| {
-            file.durable.cells.as_ref().is_some_and(|cells| cells.len() >= range.end)
-        }) else {
+        let Some(file) =
+            file.filter(|file| file.durable.cells.as_ref().is_some_and(|cells| cells.len() >= range.end))
+        else {
             return;
         };
         file.damage(range.clone());

@@ -72,7 +72,10 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProposalOutcome {
     /// The command was applied at this index; for a creation, to this segment.
-    Applied { index: usize, segment: SegmentId },
+    Applied {
+        index: usize,
+        segment: SegmentId,
+    },
     NotAppended,
     Unknown,
 }
@@ -234,7 +237,8 @@ impl World {
     fn apply_replicas(&mut self, segment: SegmentId, changes: u64, replicas: Vec<ReplicaFacts>) {
         let mut record = self.group.records[&segment].clone();
         let is_compared = self.rules.has(ReplicationRule::ChangesCompared);
-        if is_compared && record.changes != changes {
+        let names_removed = replicas.iter().any(|replica| self.group.removed.contains(&replica.node));
+        if names_removed || is_compared && record.changes != changes {
             return;
         }
         self.note(format_args!("{segment} is at {replicas:?}"));

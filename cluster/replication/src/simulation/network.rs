@@ -22,6 +22,7 @@ pub(super) enum Message {
     Copy { segment: SegmentId, copy: TailCopy },
     CopyDone { segment: SegmentId, copy: TailCopy },
     CopyUnreadable { segment: SegmentId, copy: TailCopy, bad: Vec<Stretch> },
+    ReplicaLost { segment: SegmentId, epoch: SegmentEpoch, replica: NodeId },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +41,10 @@ impl Message {
             | Self::Acknowledge { .. }
             | Self::AppendRefused { .. } => Stream::Log,
             Self::Close { .. } | Self::CloseAnswer { .. } => Stream::Control,
-            Self::Copy { .. } | Self::CopyDone { .. } | Self::CopyUnreadable { .. } => Stream::Bulk,
+            Self::Copy { .. }
+            | Self::CopyDone { .. }
+            | Self::CopyUnreadable { .. }
+            | Self::ReplicaLost { .. } => Stream::Bulk,
         }
     }
 }

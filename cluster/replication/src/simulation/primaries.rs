@@ -95,12 +95,8 @@ impl World {
             self.suspected.insert(segment);
         }
         let (epoch, replicas) = (record.epoch, record.nodes());
-        let start = PrimaryStart {
-            segment,
-            epoch,
-            replicas: replicas.clone(),
-            write_quorum: record.write_quorum,
-        };
+        let start =
+            PrimaryStart { segment, epoch, replicas: replicas.clone(), write_quorum: record.write_quorum };
         let mut primary = SimPrimary {
             machine: PrimarySegment::by(start, self.rules),
             record,
@@ -115,8 +111,12 @@ impl World {
         primary.machine.append(HEADER);
         self.node(node).primaries.insert(segment, primary);
         self.open_own(node, segment, epoch);
+        let usable = self.nodes[&node].health.usable();
         for follower in &replicas[1..] {
-            self.send_open(node, *follower, segment);
+            match usable.contains(follower) {
+                true => self.send_open(node, *follower, segment),
+                false => self.follower_failed(node, *follower, segment),
+            }
         }
     }
 
@@ -147,7 +147,7 @@ impl World {
         primary.pending.push(stretch.to);
         primary.machine.append(stretch.to);
         let is_full = primary.stream.len() >= primary.full_at;
-        self.receive_append(node, segment, epoch, stretch, cells);
+        self.receive_append(node, node, segment, epoch, stretch, cells);
         self.pump(node, segment);
         if is_full {
             self.request_seal(node, segment);
@@ -227,13 +227,7 @@ impl World {
         self.answer_arrived(node, follower, segment, HEADER);
     }
 
-    pub(super) fn acknowledged(
-        &mut self,
-        node: NodeId,
-        follower: NodeId,
-        segment: SegmentId,
-        length: u64,
-    ) {
+    pub(super) fn acknowledged(&mut self, node: NodeId, follower: NodeId, segment: SegmentId, length: u64) {
         let now = self.clock();
         self.with_primary(node, segment, |primary| primary.machine.acknowledged_by(follower, length, now));
         self.answer_arrived(node, follower, segment, length);
@@ -241,7 +235,8 @@ impl World {
 
     fn answer_arrived(&mut self, node: NodeId, follower: NodeId, segment: SegmentId, length: u64) {
         let (now, clock) = (self.now, self.clock());
-        let Some(known) = self.primary(node, segment).and_then(|primary| primary.followers.get_mut(&follower))
+        let Some(known) =
+            self.primary(node, segment).and_then(|primary| primary.followers.get_mut(&follower))
         else {
             return;
         };
@@ -263,13 +258,7 @@ impl World {
         });
     }
 
-    pub(super) fn follower_ends_at(
-        &mut self,
-        node: NodeId,
-        follower: NodeId,
-        segment: SegmentId,
-        end: u64,
-    ) {
+    pub(super) fn follower_ends_at(&mut self, node: NodeId, follower: NodeId, segment: SegmentId, end: u64) {
         let now = self.clock();
         self.with_primary(node, segment, |primary| {
             primary.followers.entry(follower).or_default().outstanding = None;
@@ -291,12 +280,15 @@ impl World {
     /// Sends to every follower that has answered what it still needs.
     fn pump(&mut self, node: NodeId, segment: SegmentId) {
         let Some(primary) = self.primary(node, segment) else { return };
-        let ready = primary.followers.iter().filter(|(_, known)| known.is_open && known.outstanding.is_none());
+        let ready =
+            primary.followers.iter().filter(|(_, known)| known.is_open && known.outstanding.is_none());
         let ready: Vec<NodeId> = ready.map(|(follower, _)| *follower).collect();
         for follower in ready {
             let (session, sent_at) = (self.session(node, follower), self.now);
             let Some(primary) = self.primary(node, segment) else { return };
-            let (Some(session), Some(range)) = (session, primary.machine.next_send(follower)) else { continue };
+            let (Some(session), Some(range)) = (session, primary.machine.next_send(follower)) else {
+                continue;
+            };
             let last = range.from + bytes(1) * MESSAGE_CELLS_MAX;
             let ends = primary.ends.iter().copied().filter(|end| *end > range.from);
             let to = ends.enumerate().take_while(|(at, end)| *at == 0 || *end <= last).last();
@@ -314,7 +306,9 @@ impl World {
     /// Peers without a lease are left out. All peers answer small requests besides appends.
     pub(super) fn watch_peers(&mut self, node: NodeId) {
         let peers: BTreeSet<NodeId> = self.nodes.keys().copied().filter(|peer| *peer != node).collect();
-        self.node(node).health.set_peers(&peers);
+        for change in self.node(node).health.set_peers(&peers) {
+            self.peer_changed(node, Some(change));
+        }
         for peer in peers {
             let (now, clock, reaches) = (self.now, self.clock(), self.reaches(node, peer));
             let SimNodeAnswer { took, is_hanging } = self.answer_time(peer);
@@ -341,7 +335,8 @@ impl World {
         let segments: Vec<SegmentId> = self.nodes[&node].primaries.keys().copied().collect();
         for segment in segments {
             let now = self.clock();
-            let followers: Vec<NodeId> = self.nodes[&node].primaries[&segment].followers.keys().copied().collect();
+            let followers: Vec<NodeId> =
+                self.nodes[&node].primaries[&segment].followers.keys().copied().collect();
             for follower in followers {
                 self.follower_tick(node, follower, segment);
             }
@@ -370,7 +365,9 @@ impl World {
         if session.is_some_and(|session| session != outstanding.session) {
             if known.is_open {
                 let has_more = primary.machine.next_send(follower).is_some();
-                let effects = if has_more { Vec::new() } else {
+                let effects = if has_more {
+                    Vec::new()
+                } else {
                     primary.machine.resume(follower, known.acknowledged, clock)
                 };
                 primary.followers.entry(follower).or_default().outstanding = None;

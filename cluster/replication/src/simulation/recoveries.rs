@@ -159,7 +159,11 @@ impl World {
         let seen_at = self.now;
         let Some(recovery) = self.recovery(node, answer.epoch) else { return };
         assert_eq!(recovery.segment, segment, "epochs are unique");
-        if let ReplicaContent::Scanned { valid } = &answer.content {
+        // Only the first answer of a replica counts.
+        let is_first = !recovery.answered.contains(&answer.node);
+        if let ReplicaContent::Scanned { valid } = &answer.content
+            && is_first
+        {
             let valid = StretchSet::of(valid.iter().copied());
             let damage = StretchSet::prefix(valid.end()).without(&valid);
             let seen = damage.iter().map(|stretch| SeenDamage { node: answer.node, stretch, seen_at });
@@ -194,6 +198,22 @@ impl World {
             recovery.seen.push(SeenDamage { node: copy.source, stretch, seen_at });
         }
         recovery.outstanding.retain(|other| *other != copy);
+        recovery.must_plan_again = true;
+    }
+
+    /// A replica was lost after it answered.
+    pub(super) fn replica_lost(
+        &mut self,
+        node: NodeId,
+        segment: SegmentId,
+        epoch: SegmentEpoch,
+        replica: NodeId,
+    ) {
+        let Some(recovery) = self.recovery(node, epoch) else { return };
+        assert_eq!(recovery.segment, segment, "epochs are unique");
+        recovery.machine.lost(replica);
+        recovery.answered.remove(&replica);
+        recovery.outstanding.clear();
         recovery.must_plan_again = true;
     }
 

@@ -89,6 +89,7 @@ impl World {
     pub(super) fn receive_append(
         &mut self,
         node: NodeId,
+        primary: NodeId,
         segment: SegmentId,
         epoch: SegmentEpoch,
         stretch: Stretch,
@@ -97,10 +98,7 @@ impl World {
         if self.has_applied_seal(node, segment) {
             return;
         }
-        if let Some(record) = self.nodes[&node].records.get(&segment) {
-            let primary = record.primary;
-            self.replica(node, segment).primary = primary;
-        }
+        self.replica(node, segment).primary = primary;
         let effects = self.machine(node, segment).append(epoch, stretch);
         self.run_effects(node, segment, effects, Some(cells));
     }
@@ -129,6 +127,10 @@ impl World {
         copy: TailCopy,
     ) {
         if self.has_applied_seal(node, segment) || !self.reaches(node, copy.source) {
+            return;
+        }
+        if let Some(replica) = [node, copy.source].into_iter().find(|node| self.is_lost(*node, segment)) {
+            self.send(node, coordinator, Message::ReplicaLost { segment, epoch: copy.epoch, replica });
             return;
         }
         let image = self.nodes[&copy.source].disk.get(&segment).map(|file| file.current.clone());

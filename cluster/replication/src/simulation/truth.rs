@@ -47,8 +47,7 @@ pub(super) struct Truth {
 impl Truth {
     pub(super) fn create(&mut self, segment: SegmentId, created_at: u64) {
         let cells = vec![Cell::Header];
-        self.segments
-            .insert(segment, TrueSegment { created_at, cells, records: Vec::new(), copies: None });
+        self.segments.insert(segment, TrueSegment { created_at, cells, records: Vec::new(), copies: None });
     }
 
     pub(super) fn created_at(&self, segment: SegmentId) -> u64 {

@@ -1,6 +1,7 @@
 //! The world of a schedule: nodes with their memory and disks, events in the order of time, and the phases of a
 //! run.
 
+use super::copies::FailedRepair;
 use super::disk::SimFile;
 use super::faults::Swarm;
 use super::group::{Proposal, ProposalOutcome, Purpose, SimGroup, SimRecord};
@@ -59,8 +60,8 @@ pub(super) struct SimNode {
     pub(super) recoveries: Vec<SimRecovery>,
     pub(super) attempts: u32,
     pub(super) repairs: BTreeMap<SegmentId, RepairTask>,
-    /// Segments whose repair failed, until the given time.
-    pub(super) failed_repairs: BTreeMap<SegmentId, u64>,
+    /// Segments whose repair failed.
+    pub(super) failed_repairs: BTreeMap<SegmentId, FailedRepair>,
     pub(super) health: PeerHealth,
     /// Since when each other node is unreachable.
     pub(super) unreachable_since: BTreeMap<NodeId, u64>,
@@ -295,7 +296,7 @@ impl World {
         match message {
             Message::Open { segment, epoch } => self.receive_open(to, from, segment, epoch),
             Message::Append { segment, epoch, stretch, cells } => {
-                self.receive_append(to, segment, epoch, stretch, cells);
+                self.receive_append(to, from, segment, epoch, stretch, cells);
             }
             Message::Close { segment, epoch } => self.receive_close(to, from, segment, epoch),
             Message::Copy { segment, copy } => self.receive_copy(to, from, segment, copy),
@@ -304,6 +305,9 @@ impl World {
             Message::AppendRefused { segment, refusal } => self.append_refused(to, from, segment, refusal),
             Message::CloseAnswer { segment, answer } => self.close_answered(to, segment, answer),
             Message::CopyDone { segment, copy } => self.copy_done(to, segment, copy),
+            Message::ReplicaLost { segment, epoch, replica } => {
+                self.replica_lost(to, segment, epoch, replica);
+            }
             Message::CopyUnreadable { segment, copy, bad } => self.copy_unreadable(to, segment, copy, &bad),
         }
     }

@@ -130,9 +130,13 @@ pub struct SetReplicas {
 }
 
 /// Removes a segment that is sealed, fenced and without references. Repeatable.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RemoveSegment {
     /// The segment.
     #[prost(uint64, tag = "1")]
     pub segment: u64,
+    /// Groups in whose applied state the proposer saw the segment fenced and without references. They must
+    /// include every group that owns keys. Empty before cluster version 3: then group 0 checks its own rows.
+    #[prost(uint32, repeated, tag = "2")]
+    pub released_in: Vec<u32>,
 }

@@ -51,6 +51,8 @@ struct SegmentReaderInner {
     reads: Arc<FileReadTracker>,
     /// Locations at which reads found damage, for the scrub.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
+    /// Segments that the disk failed to read.
+    unreadable: Mutex<BTreeSet<SegmentId>>,
 }
 
 /// The bytes that one read fetches.
@@ -86,7 +88,7 @@ impl SegmentReader {
         queues: DiskQueues,
         metrics: Arc<HotCounters>,
     ) -> Self {
-        let (reads, suspects) = (Arc::default(), Mutex::default());
+        let (reads, suspects, unreadable) = (Arc::default(), Mutex::default(), Mutex::default());
         Self {
             inner: Arc::new(SegmentReaderInner {
                 files,
@@ -96,6 +98,7 @@ impl SegmentReader {
                 queues,
                 reads,
                 suspects,
+                unreadable,
             }),
         }
     }
@@ -103,6 +106,11 @@ impl SegmentReader {
     /// Returns and clears the locations (segment and offset) at which reads found damage.
     pub(super) fn take_suspects(&self) -> BTreeSet<(SegmentId, u64)> {
         std::mem::take(&mut *self.inner.suspects.lock())
+    }
+
+    /// Returns and clears the segments that the disk failed to read.
+    pub(super) fn take_unreadable(&self) -> BTreeSet<SegmentId> {
+        std::mem::take(&mut *self.inner.unreadable.lock())
     }
 
     /// Returns and resets the number of reads of each segment.
@@ -361,6 +369,14 @@ impl SegmentReaderInner {
 
     fn count_error(&self, error: &SegmentReadError) {
         add(&self.metrics.read_errors, 1);
+        if let SegmentReadError::Io { segment, source } = error
+            && source.raw_os_error() == Some(Errno::IO.raw_os_error())
+        {
+            let mut unreadable = self.unreadable.lock();
+            if unreadable.len() < SUSPECTS_MAX {
+                unreadable.insert(*segment);
+            }
+        }
         if let SegmentReadError::Corrupt { segment, offset, .. } = error {
             if self.holes.bytes_in(*segment) > 0 {
                 // The chunk was evicted during the read; the caller gets it from elsewhere.

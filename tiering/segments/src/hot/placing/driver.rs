@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::{Replica, SegmentRecord};
-use mlgw_metadata::Catalogue;
+use mlgw_metadata::{Catalogue, ProposeError};
 
 use super::Placing;
 use super::PlacingOrder;
@@ -32,7 +32,7 @@ use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::compaction::choose::SegmentStats;
 use crate::hot::compaction::stats::segment_stats;
 use crate::hot::compaction::{
-    Compaction, MoveStepError, RelocationLog, RelocationTarget, blocking, move_matching,
+    Compaction, MoveStepError, RelocationLog, RelocationTarget, blocking, move_matching, wait_until,
 };
 use crate::hot::map::SegmentLocation;
 use crate::hot::pace::ByteRateLimiter;
@@ -56,6 +56,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 /// Percentage of dead bytes at which a segment at an upstream is fetched to be emptied. High, since the whole
 /// segment is fetched for its live bytes, and dead bytes cost a store's price and no local space.
 const UPSTREAM_DEAD_PERCENT: u64 = 70;
+
+/// Pause before a change of a record whose outcome is unknown is proposed again.
+const UNKNOWN_OUTCOME_RETRY: Duration = Duration::from_secs(1);
 
 /// Maximum number of segments per pass that are recorded as waiting for the flash budget.
 const OVER_BUDGET_RECORDED_MAX: usize = 8;
@@ -566,7 +569,7 @@ async fn update_record(
     // A local copy is equal byte for byte. One at an upstream was verified.
     let is_suspect = from.is_suspect && to.tier() != Ok(SegmentTier::Upstream);
     let to = Replica { is_suspect, ..to };
-    catalogue.place_segment(job.segment, record.changes, from, to).await?;
+    place(inner, catalogue, &record, from, to).await?;
     inner.remote_tier.invalidate(job.segment);
     let bytes = match (job.way.from, job.way.to) {
         (_, SegmentTier::Upstream) => &inner.placing.stored_bytes,
@@ -576,6 +579,27 @@ async fn update_record(
     };
     bytes.fetch_add(record.length, Relaxed);
     Ok(())
+}
+
+/// Changes the record, and repeats that until its outcome is known: until then no file of the segment may be
+/// removed, because the record may name it.
+async fn place(
+    inner: &Arc<HotTierInner>,
+    catalogue: &Catalogue,
+    record: &SegmentRecord,
+    from: Replica,
+    to: Replica,
+) -> Result<(), MoveStepError> {
+    let mut is_unknown = false;
+    loop {
+        let (segment, changes) = (record.segment_id(), record.changes);
+        match catalogue.place_segment(segment, changes, from.clone(), to.clone()).await {
+            Err(ProposeError::UnknownOutcome) => is_unknown = true,
+            Err(ProposeError::NotLeader { .. } | ProposeError::Overloaded) if is_unknown => {}
+            outcome => return Ok(outcome?),
+        }
+        wait_until(inner, Instant::now() + UNKNOWN_OUTCOME_RETRY).await?;
+    }
 }
 
 async fn unlink(inner: &Arc<HotTierInner>, catalogue: &Catalogue, job: MoveJob) -> Result<(), MoveStepError> {

@@ -41,6 +41,8 @@ pub(super) struct ExaminedFile {
     bytes: u64,
     /// Ranges up to the sealed length that belong to no intact record.
     damaged: Vec<Range<u64>>,
+    /// True if the disk failed to read some of it, which it may read later.
+    pub(super) is_unreadable: bool,
 }
 
 impl ExaminedFile {
@@ -56,15 +58,15 @@ impl ExaminedFile {
             let (segment, bytes) = (record.segment_id(), file.metadata()?.len());
             home.disk(&of).sync_named(&file, segment)?;
             home.disk(&of).drop_cache(&file, segment, 0..bytes)?;
-            let damaged = match damaged_ranges(&of, &file, home, &record) {
+            let (damaged, is_unreadable) = match damaged_ranges(&of, &file, home, &record) {
                 Err(_) if of.compaction.is_stopped() => return Err(MoveStepError::Stopping),
                 Err(error) => {
                     tracing::warn!(%segment, %error, "the local file of a segment cannot be read whole");
-                    std::iter::once(0..record.length).collect()
+                    (std::iter::once(0..record.length).collect(), true)
                 }
-                Ok(damaged) => damaged,
+                Ok(damaged) => (damaged, false),
             };
-            Ok(Some(Self { home, file: Arc::new(file), bytes, damaged }))
+            Ok(Some(Self { home, file: Arc::new(file), bytes, damaged, is_unreadable }))
         })
         .await
     }
@@ -128,14 +130,14 @@ pub(super) struct CopyFile {
 }
 
 impl CopyFile {
-    /// Creates the file, beside the local one if there is one.
+    /// Creates the file in `home`, beside the local one if there is one.
     pub(super) fn begin(
         inner: &Arc<HotTierInner>,
         record: &SegmentRecord,
+        home: ReplicaHome,
         own: Option<ExaminedFile>,
     ) -> io::Result<Self> {
         assert!(record.length > 0, "a segment without bytes needs no copy");
-        let home = own.as_ref().map_or(ReplicaHome::Hot, |own| own.home);
         // Bytes after the sealed length are kept: a start may have sealed the segment before them.
         let length = own.as_ref().map_or(0, |own| own.bytes).max(record.length);
         let copy = Self {
@@ -156,6 +158,11 @@ impl CopyFile {
 
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
+    }
+
+    /// True if there is a local file, and some of it could not be read.
+    pub(super) fn is_own_unreadable(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.is_unreadable)
     }
 
     pub(super) fn own_damaged_bytes(&self) -> Option<u64> {

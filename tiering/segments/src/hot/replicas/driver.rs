@@ -9,20 +9,21 @@
 //! Nothing is persisted. After a power loss the first pass decides from the records and the files.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::{Instant, doubled_wait};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
-use mlgw_formats::schema::SegmentRecord;
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::{Catalogue, ProposeError};
 use mlgw_replication::{COPIES, RepairInput, RepairKind, RepairTask, StorageNode, next_tasks};
 
 use super::Replication;
 use super::fetch::{CopyPlan, ReplicaCopy, copy_replica};
 use super::progress::count;
-use super::recorded::{RecordedSegments, marked_replicas};
+use super::recorded::{RecordedSegments, is_local, marked_replicas};
 use super::sweep::{ReplicaSweep, SweepContext};
 use crate::hot::HotTierInner;
 use crate::hot::claims::ClaimOwner;
@@ -228,14 +229,15 @@ impl ReplicaDriver {
         sources: &[NodeId],
     ) -> Result<(), MoveStepError> {
         let (inner, segment) = (context.inner, record.segment_id());
-        let copied = match self.verified.get(&segment) {
+        let verified = self.verified.get(&segment).filter(|copied| copied.home.has_file(inner, segment));
+        let copied = match verified {
             Some(copied) => *copied,
             None => self.fetch(context, record, sources).await?,
         };
         self.verified.insert(segment, copied);
         let mut replicas = record.replicas.clone();
         replicas.retain(|replica| replica.node != inner.node.0);
-        replicas.push(copied.home.replica(inner));
+        replicas.push(Replica { is_suspect: copied.is_partial, ..copied.home.replica(inner) });
         context.catalogue.set_replicas(segment, record.changes, replicas).await?;
         self.verified.remove(&segment);
         self.remember_damage(segment, copied);
@@ -253,6 +255,10 @@ impl ReplicaDriver {
     ) -> Result<(), MoveStepError> {
         let (inner, segment) = (context.inner, record.segment_id());
         let healed = self.fetch(context, record, sources).await?;
+        if healed.is_partial {
+            // The mark stays: a replica that is not read now may have what is missing.
+            return Err(io::Error::other("a replica with missing bytes could not be read").into());
+        }
         let mut replicas = record.replicas.clone();
         for replica in replicas.iter_mut().filter(|replica| replica.node == inner.node.0) {
             *replica = healed.home.replica(inner);
@@ -275,8 +281,10 @@ impl ReplicaDriver {
         let own = context.inner.node;
         if record.is_owned_by(own) {
             let nodes = context.nodes.iter().filter(|node| node.is_reachable && node.node != own);
-            let is_good = |node: &NodeId| record.replica_of(*node).is_some_and(|of| !of.is_suspect);
-            let sources: Vec<NodeId> = nodes.map(|node| node.node).filter(is_good).collect();
+            let has_replica = |node: &NodeId| record.replica_of(*node).is_some();
+            let is_marked = |node: &NodeId| record.replica_of(*node).is_some_and(|of| of.is_suspect);
+            let mut sources: Vec<NodeId> = nodes.map(|node| node.node).filter(has_replica).collect();
+            sources.sort_by_key(is_marked);
             return self.heal(context, record, &sources).await;
         }
         let mut replicas = record.replicas.clone();
@@ -314,15 +322,23 @@ impl ReplicaDriver {
     /// Marks the local replicas of suspicious segments in their records.
     async fn mark_suspects(&mut self, context: &PassContext<'_>) -> Result<(), MoveStepError> {
         self.damaged.retain(|_, found| found.elapsed() < DAMAGED_PAUSE);
+        context.replication.add_suspects(context.inner.reader.take_unreadable());
         let suspects = std::mem::take(&mut *context.replication.suspects.lock());
+        let (begun, mut is_refused) = (Instant::now(), false);
         for segment in suspects {
-            if self.damaged.contains_key(&segment) {
+            // The next pass continues. Without a leader no other mark is accepted either.
+            if self.damaged.contains_key(&segment) || is_refused || begun.elapsed() > PASS_MAX {
                 context.replication.add_suspects([segment]);
                 continue;
             }
-            if let Err(error) = mark_suspect(context, segment).await {
-                context.replication.add_suspects([segment]);
-                tracing::debug!(%segment, %error, "marking the replica of a segment as suspect");
+            match mark_suspect(context, segment).await {
+                Ok(SuspectMark::Made) => {}
+                Ok(SuspectMark::NotYet) => context.replication.add_suspects([segment]),
+                Err(error) => {
+                    is_refused = !matches!(error, MoveStepError::Propose(ProposeError::Rejected(_)));
+                    context.replication.add_suspects([segment]);
+                    tracing::debug!(%segment, %error, "marking the replica of a segment as suspect");
+                }
             }
             if context.inner.compaction.is_stopped() {
                 return Err(MoveStepError::Stopping);
@@ -332,9 +348,23 @@ impl ReplicaDriver {
     }
 }
 
-async fn mark_suspect(context: &PassContext<'_>, segment: SegmentId) -> Result<(), MoveStepError> {
-    let Some(record) = context.catalogue.segment_record(segment)? else { return Ok(()) };
-    let Some(replicas) = marked_replicas(&record, context.inner.node) else { return Ok(()) };
+/// The result of marking a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SuspectMark {
+    /// The record marks the replica, or has none of this node.
+    Made,
+    /// The replica is the only one, or the segment is open: it is marked when there is another.
+    NotYet,
+}
+
+async fn mark_suspect(context: &PassContext<'_>, segment: SegmentId) -> Result<SuspectMark, MoveStepError> {
+    let Some(record) = context.catalogue.segment_record(segment)? else { return Ok(SuspectMark::Made) };
+    let own = context.inner.node;
+    let Some(replicas) = marked_replicas(&record, own) else {
+        let is_here = record.replica_of(own).is_some_and(|replica| is_local(replica) && !replica.is_suspect);
+        return Ok(if is_here { SuspectMark::NotYet } else { SuspectMark::Made });
+    };
     tracing::warn!(%segment, "the replica of a segment on this node is suspect");
-    Ok(context.catalogue.set_replicas(segment, record.changes, replicas).await?)
+    context.catalogue.set_replicas(segment, record.changes, replicas).await?;
+    Ok(SuspectMark::Made)
 }

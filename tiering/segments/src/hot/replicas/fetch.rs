@@ -21,7 +21,7 @@ use mlgw_formats::schema::SegmentRecord;
 use mlgw_formats::segment_calls::{ReadReplica, SEGMENT_READ_BYTES_MAX};
 
 use super::copy_file::{CopyFile, ExaminedFile, WINDOW_BYTES};
-use super::home::ReplicaHome;
+use super::home::{ReplicaHome, new_home};
 use super::progress::count;
 use super::{ReplicaBytes, Replication};
 use crate::hot::HotTierInner;
@@ -56,6 +56,8 @@ pub(in crate::hot) struct ReplicaCopy {
     pub(in crate::hot) home: ReplicaHome,
     /// Bytes up to the sealed length that belong to no intact record, in any replica.
     pub(in crate::hot) damaged_bytes: u64,
+    /// True if a replica could not be read where bytes are damaged: it may have them.
+    pub(in crate::hot) is_partial: bool,
 }
 
 /// Makes the copy.
@@ -68,21 +70,29 @@ pub(in crate::hot) async fn copy_replica(
     plan: &CopyPlan<'_>,
 ) -> Result<ReplicaCopy, MoveStepError> {
     let own = ExaminedFile::examine(inner, plan.record).await?;
-    let home = own.as_ref().map_or(ReplicaHome::Hot, |own| own.home);
+    let home = own.as_ref().map_or_else(|| new_home(inner, plan.record.length), |own| own.home);
     if own.as_ref().is_some_and(|own| own.damaged_bytes() == 0) {
-        return Ok(ReplicaCopy { home, damaged_bytes: 0 });
+        return Ok(ReplicaCopy { home, damaged_bytes: 0, is_partial: false });
     }
     let room = CopyReservation::reserve(home.space(inner), home.tier().name(), plan.record)?;
-    let mut fetch = ReplicaFetch { copy: CopyFile::begin(inner, plan.record, own)?, replication, plan };
+    let copy = CopyFile::begin(inner, plan.record, home, own)?;
+    let mut fetch = ReplicaFetch { copy, replication, plan, has_unread: false };
     fetch.fill().await?;
-    let copy = fetch.copy;
+    let (copy, has_unread) = (fetch.copy, fetch.has_unread);
     let damaged_bytes = copy.damaged_bytes();
+    let is_partial = has_unread && damaged_bytes > 0;
+    if copy.is_own_unreadable() && damaged_bytes > 0 {
+        return Err(io::Error::other("the disk does not read the local file, and no copy is complete").into());
+    }
     if let Some(own_bytes) = copy.own_damaged_bytes().filter(|own_bytes| *own_bytes <= damaged_bytes) {
-        return Ok(ReplicaCopy { home, damaged_bytes: own_bytes });
+        return Ok(ReplicaCopy { home, damaged_bytes: own_bytes, is_partial });
+    }
+    if damaged_bytes >= plan.record.length {
+        return Err(io::Error::other("no record of the segment could be read").into());
     }
     copy.finish().await?;
     room.keep();
-    Ok(ReplicaCopy { home, damaged_bytes })
+    Ok(ReplicaCopy { home, damaged_bytes, is_partial })
 }
 
 /// A copy that is being filled.
@@ -90,6 +100,8 @@ struct ReplicaFetch<'a> {
     copy: CopyFile,
     replication: &'a Replication,
     plan: &'a CopyPlan<'a>,
+    /// True if bytes were passed over that a source failed to read.
+    has_unread: bool,
 }
 
 impl ReplicaFetch<'_> {
@@ -121,7 +133,7 @@ impl ReplicaFetch<'_> {
         self.copy.check_written().await?;
         for Range { start, end } in self.copy.damaged.iter().take(LOGGED_RANGES_MAX) {
             tracing::error!(segment = %self.plan.record.segment_id(), start, end,
-                "bytes of a segment are damaged in every replica");
+                "bytes of a segment are intact in no replica that was read");
         }
         Ok(())
     }
@@ -177,6 +189,7 @@ impl ReplicaFetch<'_> {
                 return Ok(Some(fault));
             }
             fruitless = 0;
+            self.has_unread = true;
             if at < narrow_until {
                 at = part.end;
             } else {

@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::io;
 
-use mlgw_common::SegmentTier;
+use mlgw_common::ids::SegmentId;
+use mlgw_common::{SegmentTier, regular};
 use mlgw_formats::schema::{Replica, SegmentRecord};
 
 use crate::fair::DiskQueue;
 use crate::hot::HotTierInner;
 use crate::hot::dirs::open_in;
-use crate::hot::file::SegmentDisk;
+use crate::hot::file::{SegmentDisk, segment_file_name};
 use crate::hot::map::SegmentLocation;
 use crate::hot::space::DiskSpace;
 
@@ -51,6 +52,11 @@ impl ReplicaHome {
         inner.shared.queues.for_tier(self.tier())
     }
 
+    /// True if there is a file under the name of the segment.
+    pub(super) fn has_file(self, inner: &HotTierInner, segment: SegmentId) -> bool {
+        self.disk(inner).dir().join(segment_file_name(segment)).exists()
+    }
+
     /// Returns the entry of a record for an intact replica of this node here.
     pub(super) fn replica(self, inner: &HotTierInner) -> Replica {
         let location = self.disk(inner).dir().file_name().unwrap_or_default();
@@ -69,9 +75,21 @@ pub(super) struct OwnFile {
     pub(super) file: File,
 }
 
+/// Returns the directory for a new file of `bytes`: the hot tier, or the emptiest cold directory if the hot
+/// tier is full.
+pub(super) fn new_home(inner: &HotTierInner, bytes: u64) -> ReplicaHome {
+    let fits = |home: &ReplicaHome| home.space(inner).has_room(bytes);
+    let room = |home: &ReplicaHome| home.space(inner).room_bytes();
+    let cold = (0..inner.volumes.cold.len()).map(ReplicaHome::Cold);
+    if fits(&ReplicaHome::Hot) {
+        return ReplicaHome::Hot;
+    }
+    cold.filter(fits).max_by_key(room).unwrap_or(ReplicaHome::Hot)
+}
+
 /// Returns the file of the segment of `record` on this node, from the recorded tier if several directories
-/// have it. A file of another segment under its name counts as none, and so does one whose first bytes cannot
-/// be read.
+/// have it. A file of another segment under its name counts as none. One whose first bytes cannot be read may
+/// be the segment's: its records verify by themselves.
 pub(super) fn own_file(inner: &HotTierInner, record: &SegmentRecord) -> Option<OwnFile> {
     let cold = (0..inner.volumes.cold.len()).map(ReplicaHome::Cold);
     let mut homes: Vec<ReplicaHome> = std::iter::once(ReplicaHome::Hot).chain(cold).collect();
@@ -79,7 +97,9 @@ pub(super) fn own_file(inner: &HotTierInner, record: &SegmentRecord) -> Option<O
     homes.sort_by_key(|home| Some(home.tier()) != recorded);
     let place = SegmentLocation::of(record, recorded.unwrap_or(SegmentTier::Hot));
     let open = |home: ReplicaHome| -> io::Result<Option<File>> {
-        open_in(home.disk(inner).dir(), record.segment_id(), &place)
+        let dir = home.disk(inner).dir();
+        let opened = open_in(dir, record.segment_id(), &place);
+        opened.or_else(|_| regular::open(&dir.join(segment_file_name(record.segment_id()))).map(Some))
     };
     homes.into_iter().find_map(|home| match open(home) {
         Ok(file) => file.map(|file| OwnFile { home, file }),

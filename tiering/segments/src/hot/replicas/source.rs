@@ -133,8 +133,11 @@ struct ReplicaReading {
 }
 
 impl ReplicaReading {
-    /// Sends the bytes in pieces, until the receiver is dropped or a read fails.
-    async fn send(self, sender: mpsc::Sender<io::Result<Bytes>>, _permit: OwnedSemaphorePermit) {
+    /// Sends the bytes in pieces, until the receiver is dropped or a read fails. The permit is given back
+    /// before the last piece, so that a receiver that goes on with another range finds it, and not before a
+    /// read has returned: a disk that does not respond takes few threads.
+    async fn send(self, sender: mpsc::Sender<io::Result<Bytes>>, permit: OwnedSemaphorePermit) {
+        let mut permit = Some(permit);
         let (dirs, segment, place) = (self.dirs, self.segment, self.place);
         let opened = tokio::task::spawn_blocking(move || dirs.open_verified(segment, &place)).await;
         let file = match opened.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
@@ -151,11 +154,15 @@ impl ReplicaReading {
             let read = tokio::task::spawn_blocking(move || read_piece(&file, &queue, piece)).await;
             let read = read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)));
             let has_failed = read.is_err();
+            if at >= self.range.end {
+                permit = None;
+            }
             slot.send(read);
             if has_failed {
-                return;
+                break;
             }
         }
+        drop(permit);
     }
 }
 

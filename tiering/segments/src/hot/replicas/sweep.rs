@@ -182,8 +182,11 @@ async fn remove(
         if context.inner.compaction.is_stopped() {
             return Err(MoveStepError::Stopping);
         }
-        if unlink(context.inner, *segment).await? {
-            removed.push(*segment);
+        match unlink(context.inner, *segment).await {
+            Ok(true) => removed.push(*segment),
+            Ok(false) => {}
+            Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),
+            Err(error) => tracing::warn!(%segment, %error, "cannot remove a superfluous replica"),
         }
     }
     count(&context.replication.counters.removed_replicas, removed.len() as u64);
@@ -193,10 +196,16 @@ async fn remove(
 /// True if the local file of a segment is superfluous. The record is `None` if the segment was released.
 fn is_superfluous(context: &SweepContext<'_>, record: Option<&SegmentRecord>) -> bool {
     let Some(record) = record else { return true };
-    if record.state() != SegmentState::Sealed || record.replica_of(context.inner.node).is_some_and(is_local) {
+    let own = context.inner.node;
+    // The owner's file may be named by a move of it whose outcome is not known yet. Compaction and moves
+    // remove the files of an owner.
+    if record.state() != SegmentState::Sealed
+        || record.is_owned_by(own)
+        || record.replica_of(own).is_some_and(is_local)
+    {
         return false;
     }
-    context.inner.remote_tier.has(record) || good_replicas(record, context.nodes) >= context.wanted_copies
+    record.is_at_upstream() || good_replicas(record, context.nodes) >= context.wanted_copies
 }
 
 /// Number of storage nodes with a replica that is not marked.

@@ -82,7 +82,10 @@ impl World {
             }
             CompactionStep::Drain => CompactionEvent::Busy,
             CompactionStep::Remove if self.safeguards.fence && self.safeguards.in_flight => {
-                return self.propose_change(Change::RemoveSegment(RemoveSegment { segment: segment.0 }));
+                return self.propose_change(Change::RemoveSegment(RemoveSegment {
+                    segment: segment.0,
+                    ..RemoveSegment::default()
+                }));
             }
             // The catalogue refuses to remove a segment that is not sealed and fenced; without those rules
             // the row is removed directly.

@@ -135,17 +135,16 @@ async fn an_intact_local_file_is_not_read_from_another_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_interrupted_task_left_is_completed() {
-    let (nodes, segment, [one, two]) = two_holders().await;
+    let (nodes, segment, [one, _]) = two_holders().await;
     let intact = nodes.bytes(1, segment);
-    let cut = usize::try_from(two.offset + two.record_bytes() / 2).unwrap();
-    nodes.write(3, segment, &intact[..cut]);
+    nodes.write(3, segment, &intact[..intact.len() - 100]);
     nodes.flip(3, segment, payload_at(&one, 10));
     nodes.fetch(3, segment, &[1, 2]).await.unwrap();
     assert!(nodes.bytes(3, segment) == intact);
     let ranges: Vec<_> = nodes.cluster.reads.lock().iter().map(|read| read.range.clone()).collect();
     let after_one = one.offset + one.record_bytes();
     assert_eq!(ranges[0], one.offset..after_one, "{ranges:?}");
-    assert!(ranges[1..].iter().all(|range| range.start >= after_one), "{ranges:?}");
+    assert!(ranges[1..].iter().all(|range| range.start > after_one), "{ranges:?}");
     assert!(nodes.cluster.requested_bytes() < intact.len() as u64);
     nodes.close().await;
 }
