@@ -475,6 +475,9 @@ pub const PEER_CALL_BYTES_IN_FLIGHT_MAX: usize = 2 * PEER_CALL_BYTES_MAX;
 pub const PEER_REQUEST_STREAMS_MAX: usize = 1024;
 /// Streams of snapshots and copies on one connection, which forwarded requests cannot use.
 pub const PEER_TRANSFER_STREAMS_MAX: usize = 16;
+/// Streams of appends from one node to another: one for each open segment that the other follows. They have
+/// the connection of log entries, which has no other streams.
+pub const PEER_APPEND_STREAMS_MAX: usize = 64;
 /// HTTP/2 streams of one connection: all calls and streams, and some whose end is still under way.
 pub const PEER_HTTP_STREAMS_MAX: u32 =
     (PEER_CALLS_MAX + PEER_REQUEST_STREAMS_MAX + PEER_TRANSFER_STREAMS_MAX) as u32 + 16;
@@ -538,6 +541,7 @@ const _: () = {
     assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
     assert!(PEER_STREAM_HEAD_BYTES_MAX + 4 <= PEER_STREAM_WINDOW_BYTES as usize);
     assert!(PEER_CONNECTION_WINDOW_BYTES < 1 << 31);
+    assert!(PEER_APPEND_STREAMS_MAX <= PEER_REQUEST_STREAMS_MAX + PEER_TRANSFER_STREAMS_MAX);
     assert!(PEER_CALL_BYTES_IN_FLIGHT_MAX >= PEER_CALL_BYTES_MAX);
     assert!(REFUSAL_TEXT_BYTES_MAX + 64 <= HANDSHAKE_BYTES_MAX);
     assert!(PEER_ADDRESS_BYTES_MAX + 100 <= HANDSHAKE_BYTES_MAX);

@@ -18,3 +18,7 @@ pub(crate) const MEMBER: u16 = 5;
 pub(crate) const YES: &[u8] = &[1];
 /// Bytes of replicas of segments.
 pub(crate) const REPLICA: u16 = 6;
+/// Appends to a replica of an open segment.
+pub(crate) const APPEND: u16 = 7;
+/// Request to close a replica of an open segment.
+pub(crate) const CLOSE: u16 = 8;

@@ -12,7 +12,7 @@ pub(crate) const CATALOGUE_REFUSED: u32 = 2;
 pub(crate) const NOT_SERVING: u32 = 3;
 /// A call cannot be decoded.
 pub(crate) const MALFORMED: u32 = 4;
-/// Bytes of a replica are not served.
+/// Bytes of a replica are not served, or a replica is not opened or closed.
 pub(crate) const REPLICA_REFUSED: u32 = 5;
 
 /// Returns the refusal with a code and a text.

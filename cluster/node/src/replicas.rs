@@ -1,10 +1,11 @@
-//! Bytes of replicas of segments, from and to other nodes, as streams of the transport.
+//! Replicas of segments of this node for other nodes, and those of other nodes, over the transport.
 //!
-//! The head of a stream is an encoded request, and the body of its answer has the bytes. Neither side
-//! verifies them: the receiver compares the checksums in them before it uses a copy. A body that ends early
-//! ends with an error, never as if it were complete. Nothing is stored here.
+//! The head of a stream is an encoded request. The body of its answer has the bytes of a replica or, for
+//! appends, whose frames are the body of the request, the synced lengths. Neither side verifies the bytes:
+//! who uses them compares their checksums. A body that ends early ends with an error, never as if it were
+//! complete. Nothing is stored here.
 
-use crate::numbers::REPLICA;
+use crate::numbers::{APPEND, CLOSE, REPLICA};
 use crate::peers::RunningTransport;
 use crate::refusals::{NOT_SERVING, REPLICA_REFUSED, refusal};
 use bytes::Bytes;
@@ -15,7 +16,9 @@ use http_body_util::{BodyDataStream, BodyExt as _, Empty, StreamBody};
 use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, timeout};
 use mlgw_segments::hot::{ReplicaBytes, SegmentPeers};
-use mlgw_transport::{PeerBody, PeerBodyError, ServiceRefusal, StreamAnswer, StreamClass};
+use mlgw_transport::{
+    Channel, ClusterTransport, PeerBody, PeerBodyError, ServiceRefusal, StreamAnswer, StreamClass,
+};
 use parking_lot::RwLock;
 use std::io;
 use std::sync::Arc;
@@ -26,16 +29,40 @@ use tokio_util::sync::CancellationToken;
 /// Longest time until another node accepts a request.
 const ACCEPT_MAX: Duration = Duration::from_secs(10);
 
+/// Longest time until another node has created a replica of an open segment.
+const APPEND_ACCEPT_MAX: Duration = Duration::from_secs(3);
+
+/// Longest time until another node has closed a replica: it may read the whole file.
+const CLOSE_MAX: Duration = Duration::from_secs(30);
+
 /// Longest time in which an answer delivers nothing to a reader that waits for it.
 const STALL_MAX: Duration = Duration::from_mins(1);
 
-/// Serves bytes of the replicas of this node.
+/// Serves the replicas of this node.
 pub trait SegmentServer: Send + Sync + 'static {
     /// Opens the bytes that an encoded request names.
     ///
     /// # Errors
     /// The reason for which they are not served.
     fn read(&self, from: NodeId, request: &[u8]) -> Result<ReplicaBytes, String>;
+
+    /// Creates a replica of an open segment, and stores the frames of its writer. The answer has the synced
+    /// lengths.
+    ///
+    /// # Errors
+    /// The reason for which the replica is not opened.
+    fn append(
+        &self,
+        from: NodeId,
+        head: Bytes,
+        frames: ReplicaBytes,
+    ) -> BoxFuture<'static, Result<ReplicaBytes, String>>;
+
+    /// Closes a replica of an open segment, and returns its encoded state.
+    ///
+    /// # Errors
+    /// The reason for which the state is not known.
+    fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>>;
 }
 
 /// The server of the replicas of this node, from its start until its stop.
@@ -66,16 +93,62 @@ impl ServedReplicas {
     /// # Errors
     /// When this node has no server, or the server refuses.
     pub(crate) fn open(&self, from: NodeId, request: &[u8]) -> Result<StreamAnswer, ServiceRefusal> {
-        let server = self.server.read().clone();
-        let server = server.ok_or_else(|| {
-            refusal(NOT_SERVING, "this node serves no replicas: it starts or stops, or is a gateway")
-        })?;
-        let bytes = server.read(from, request).map_err(|why| refusal(REPLICA_REFUSED, &why))?;
+        let bytes = self.server()?.read(from, request).map_err(|why| refusal(REPLICA_REFUSED, &why))?;
         Ok(StreamAnswer { head: Bytes::new(), body: sent_body(bytes, self.stop.clone()) })
+    }
+
+    /// Opens a replica for a peer that appends to it. A stop cuts both directions.
+    ///
+    /// # Errors
+    /// When this node has no server, or the server refuses.
+    pub(crate) async fn append(
+        &self,
+        from: NodeId,
+        head: Bytes,
+        body: PeerBody,
+    ) -> Result<StreamAnswer, ServiceRefusal> {
+        let frames = received_frames(body, self.stop.clone());
+        let opened = self.server()?.append(from, head, frames).await;
+        let lengths = opened.map_err(|why| refusal(REPLICA_REFUSED, &why))?;
+        Ok(StreamAnswer { head: Bytes::new(), body: sent_body(lengths, self.stop.clone()) })
+    }
+
+    /// Closes a replica for a peer.
+    ///
+    /// # Errors
+    /// When this node has no server, or the server refuses.
+    pub(crate) async fn close(&self, request: Bytes) -> Result<Bytes, ServiceRefusal> {
+        self.server()?.close(request).await.map_err(|why| refusal(REPLICA_REFUSED, &why))
+    }
+
+    fn server(&self) -> Result<Arc<dyn SegmentServer>, ServiceRefusal> {
+        let server = self.server.read().clone();
+        server.ok_or_else(|| {
+            refusal(NOT_SERVING, "this node serves no replicas: it starts or stops, or is a gateway")
+        })
     }
 }
 
-/// The bytes of a replica as the body of an answer, which a stop of this node cuts.
+/// Frames of a peer, which a stop of this node cuts.
+fn received_frames(body: PeerBody, stop: CancellationToken) -> ReplicaBytes {
+    let frames = stream::unfold(Some(BodyDataStream::new(body)), move |open| {
+        let stop = stop.clone();
+        async move {
+            let mut pieces = open?;
+            let piece = tokio::select! {
+                piece = pieces.next() => piece?,
+                () = stop.cancelled() => return Some((Err(io::Error::other("the node stops")), None)),
+            };
+            match piece {
+                Ok(piece) => Some((Ok(piece), Some(pieces))),
+                Err(error) => Some((Err(io::Error::other(error)), None)),
+            }
+        }
+    });
+    frames.boxed()
+}
+
+/// Bytes as a body that this node sends, which its stop cuts.
 fn sent_body(mut bytes: ReplicaBytes, stop: CancellationToken) -> PeerBody {
     let mut stopping = Box::pin(stop.cancelled_owned());
     let failed = |error: io::Error| PeerBodyError::Failed(error.to_string());
@@ -100,13 +173,31 @@ impl TransportSegmentPeers {
         Self { transport }
     }
 
+    fn running(&self) -> io::Result<Arc<ClusterTransport>> {
+        self.transport.get().ok_or_else(|| io::Error::other("the transport of this node does not run"))
+    }
+
     async fn open(&self, node: NodeId, request: Bytes) -> io::Result<ReplicaBytes> {
-        let stopped = || io::Error::other("the transport of this node does not run");
-        let transport = self.transport.get().ok_or_else(stopped)?;
+        let transport = self.running()?;
         let deadline = Instant::now() + ACCEPT_MAX;
         let body = PeerBody::new(Empty::<Bytes>::new().map_err(|never| match never {}));
         let opened = transport.stream(node, StreamClass::Transfer, REPLICA, request, body, deadline).await;
         Ok(received_bytes(opened.map_err(io::Error::other)?.body))
+    }
+
+    async fn open_append(&self, node: NodeId, head: Bytes, frames: ReplicaBytes) -> io::Result<ReplicaBytes> {
+        let transport = self.running()?;
+        let deadline = Instant::now() + APPEND_ACCEPT_MAX;
+        // The writer ends the frames when it stops.
+        let body = sent_body(frames, CancellationToken::new());
+        let opened = transport.stream(node, StreamClass::Append, APPEND, head, body, deadline).await;
+        Ok(received_lengths(opened.map_err(io::Error::other)?.body))
+    }
+
+    async fn send_close(&self, node: NodeId, request: Bytes) -> io::Result<Bytes> {
+        let deadline = Instant::now() + CLOSE_MAX;
+        let closed = self.running()?.call(node, Channel::Log, CLOSE, request, deadline).await;
+        closed.map_err(io::Error::other)
     }
 }
 
@@ -114,6 +205,24 @@ impl SegmentPeers for TransportSegmentPeers {
     fn read(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<ReplicaBytes>> {
         self.open(node, request).boxed()
     }
+
+    fn append(
+        &self,
+        node: NodeId,
+        head: Bytes,
+        frames: ReplicaBytes,
+    ) -> BoxFuture<'_, io::Result<ReplicaBytes>> {
+        self.open_append(node, head, frames).boxed()
+    }
+
+    fn close(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>> {
+        self.send_close(node, request).boxed()
+    }
+}
+
+/// The synced lengths of a replica on another node, as they arrive. The writer judges their delay.
+fn received_lengths(body: PeerBody) -> ReplicaBytes {
+    BodyDataStream::new(body).map(|length| length.map_err(io::Error::other)).boxed()
 }
 
 /// The bytes of an answer. After an error the stream of the peer is given up, also when nothing arrives for
@@ -136,10 +245,14 @@ fn received_bytes(body: PeerBody) -> ReplicaBytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{STALL_MAX, SegmentServer, ServedReplicas, TransportSegmentPeers, received_bytes};
+    use super::{
+        STALL_MAX, SegmentServer, ServedReplicas, TransportSegmentPeers, received_bytes, received_frames,
+        received_lengths,
+    };
     use crate::refusals::{NOT_SERVING, REPLICA_REFUSED};
     use bytes::Bytes;
-    use futures_util::{StreamExt as _, stream};
+    use futures_util::future::BoxFuture;
+    use futures_util::{FutureExt as _, StreamExt as _, stream};
     use http_body::Frame;
     use http_body_util::{BodyExt as _, StreamBody};
     use mlgw_common::NodeId;
@@ -148,6 +261,7 @@ mod tests {
     use mlgw_transport::{PeerBody, PeerBodyError};
     use std::io;
     use std::sync::Arc;
+    use tokio_util::sync::CancellationToken;
 
     const TWO: NodeId = NodeId(2);
 
@@ -161,6 +275,22 @@ mod tests {
             }
             let pieces = [Bytes::copy_from_slice(request), Bytes::from_static(b"end")].map(Ok);
             Ok(stream::iter(pieces).chain(stream::pending()).boxed())
+        }
+
+        fn append(
+            &self,
+            from: NodeId,
+            head: Bytes,
+            frames: ReplicaBytes,
+        ) -> BoxFuture<'static, Result<ReplicaBytes, String>> {
+            // Answers with the head, and then with the frames.
+            let answer = stream::iter([Ok(head)]).chain(frames).boxed();
+            let opened = if from == TWO { Ok(answer) } else { Err(format!("node {from} may not append")) };
+            async move { opened }.boxed()
+        }
+
+        fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
+            async move { if request.is_empty() { Err("no request".to_owned()) } else { Ok(request) } }.boxed()
         }
     }
 
@@ -194,6 +324,66 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn appends_are_served_until_the_stop_cuts_both_directions() {
+        let served = ServedReplicas::default();
+        let empty = || peer_body(Vec::new());
+        let refused = served.append(TWO, Bytes::new(), empty()).await.unwrap_err();
+        assert_eq!(refused.code, NOT_SERVING);
+        served.serve(Arc::new(TestReplicas));
+        let refused = served.append(NodeId(3), Bytes::new(), empty()).await.unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (REPLICA_REFUSED, "node 3 may not append"));
+
+        let frames = stream::iter([Ok(Frame::data(Bytes::from_static(b"frame")))]).chain(stream::pending());
+        let body = PeerBody::new(StreamBody::new(frames));
+        let mut answer = served.append(TWO, Bytes::from_static(b"head"), body).await.unwrap();
+        for expected in [&b"head"[..], b"frame"] {
+            let frame = answer.body.frame().await.unwrap().unwrap();
+            assert_eq!(frame.data_ref().unwrap(), expected);
+        }
+        served.stop();
+        let cut = answer.body.frame().await.unwrap().unwrap_err();
+        assert_eq!(cut, PeerBodyError::Failed("the node stops".to_owned()));
+        assert_eq!(served.append(TWO, Bytes::new(), empty()).await.unwrap_err().code, NOT_SERVING);
+    }
+
+    #[tokio::test]
+    async fn a_stop_cuts_the_frames_of_a_peer() {
+        let stop = CancellationToken::new();
+        let frames = stream::iter([Ok(Frame::data(Bytes::from_static(b"frame")))]).chain(stream::pending());
+        let mut frames = received_frames(PeerBody::new(StreamBody::new(frames)), stop.clone());
+        assert_eq!(frames.next().await.unwrap().unwrap(), "frame");
+        stop.cancel();
+        assert_eq!(frames.next().await.unwrap().unwrap_err().to_string(), "the node stops");
+        assert!(frames.next().await.is_none());
+        let whole = received_frames(peer_body(vec![Ok("a")]), CancellationToken::new());
+        assert_eq!(whole.collect::<Vec<_>>().await.len(), 1, "a clean end is one");
+    }
+
+    #[tokio::test]
+    async fn requests_to_close_are_answered_by_the_server() {
+        let served = ServedReplicas::default();
+        assert_eq!(served.close(Bytes::new()).await.unwrap_err().code, NOT_SERVING);
+        served.serve(Arc::new(TestReplicas));
+        assert_eq!(served.close(Bytes::new()).await.unwrap_err().code, REPLICA_REFUSED);
+        assert_eq!(served.close(Bytes::from_static(b"close")).await.unwrap(), "close");
+        served.stop();
+        assert_eq!(served.close(Bytes::from_static(b"close")).await.unwrap_err().code, NOT_SERVING);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lengths_are_awaited_for_any_time_and_end_as_the_body_does() {
+        let late = stream::once(async {
+            sleep(10 * STALL_MAX).await;
+            Ok(Frame::data(Bytes::from_static(b"length")))
+        });
+        let cut = stream::iter([Err(PeerBodyError::Cut("reset".to_owned()))]);
+        let mut lengths = received_lengths(PeerBody::new(StreamBody::new(late.chain(cut))));
+        assert_eq!(lengths.next().await.unwrap().unwrap(), "length");
+        let error = lengths.next().await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the body was cut off: reset");
+    }
+
+    #[tokio::test]
     async fn received_bytes_end_as_the_body_does() {
         let whole = received_bytes(peer_body(vec![Ok("a"), Ok("b")])).collect::<Vec<_>>().await;
         let whole: Vec<Bytes> = whole.into_iter().map(Result::unwrap).collect();
@@ -220,9 +410,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_transport_nothing_is_read() {
+    async fn without_a_transport_nothing_is_sent() {
         let peers = TransportSegmentPeers::new(Arc::default());
-        let Err(error) = peers.read(TWO, Bytes::new()).await else { panic!("there is no transport") };
-        assert_eq!(error.to_string(), "the transport of this node does not run");
+        let frames = || stream::pending().boxed();
+        let errors = [
+            peers.read(TWO, Bytes::new()).await.err(),
+            peers.append(TWO, Bytes::new(), frames()).await.err(),
+            peers.close(TWO, Bytes::new()).await.err(),
+        ];
+        for error in errors {
+            assert_eq!(error.unwrap().to_string(), "the transport of this node does not run");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! [`crate::numbers`].
 
 use crate::admission::Admission;
-use crate::numbers::{CATALOGUE, MEMBER, PING, REPLICA, REQUEST, SERVES, SNAPSHOT, YES};
+use crate::numbers::{APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SERVES, SNAPSHOT, YES};
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
@@ -75,12 +75,12 @@ impl NodeServices {
         self.serves.store(false, Ordering::Release);
     }
 
-    /// Serves bytes of the replicas of this node from now on.
+    /// Serves the replicas of this node from now on.
     pub(crate) fn serve_segments(&self, server: Arc<dyn SegmentServer>) {
         self.replicas.serve(server);
     }
 
-    /// Serves no bytes of replicas from now on.
+    /// Serves no replicas from now on.
     pub(crate) fn stop_segments(&self) {
         self.replicas.stop();
     }
@@ -156,6 +156,7 @@ impl PeerServices for NodeServices {
                 CATALOGUE => services.catalogue.serve_call(call.peer, call.body).await.map_err(refused),
                 PING => Ok(Bytes::from_static(if serves { SERVES } else { &[] })),
                 MEMBER => services.answer_member(&call.body),
+                CLOSE => services.replicas.close(call.body).await,
                 service => Err(unknown(service)),
             }
         }
@@ -170,6 +171,7 @@ impl PeerServices for NodeServices {
                 REQUEST => services.serve_request(stream).await,
                 // The body of the request is empty.
                 REPLICA => services.replicas.open(stream.peer, &stream.head),
+                APPEND => services.replicas.append(stream.peer, stream.head, stream.body).await,
                 service => Err(unknown(service)),
             }
         }

@@ -1,4 +1,4 @@
-//! The three connections from one node to another, and the two classes of streams.
+//! The three connections from one node to another, and the three classes of streams.
 //!
 //! Votes and heartbeats have a connection of their own, so that log entries and bodies never delay them.
 
@@ -9,9 +9,9 @@ use std::fmt;
 pub enum Channel {
     /// Votes, heartbeats, read indexes, reports: small and urgent.
     Control,
-    /// Log entries and appends.
+    /// Log entries, and the streams of appends to open segments.
     Log,
-    /// Streams: forwarded requests, copies, snapshots.
+    /// All other streams: forwarded requests, copies, snapshots.
     Bulk,
 }
 
@@ -54,11 +54,13 @@ pub enum StreamClass {
     Request,
     /// A snapshot or a copy of the cluster's own.
     Transfer,
+    /// Appends to an open segment.
+    Append,
 }
 
 impl StreamClass {
-    /// Both classes.
-    pub const ALL: [Self; 2] = [Self::Request, Self::Transfer];
+    /// All classes.
+    pub const ALL: [Self; 3] = [Self::Request, Self::Transfer, Self::Append];
 
     /// Position in [`Self::ALL`].
     #[must_use]
@@ -66,6 +68,16 @@ impl StreamClass {
         match self {
             Self::Request => 0,
             Self::Transfer => 1,
+            Self::Append => 2,
+        }
+    }
+
+    /// The connection of its streams.
+    #[must_use]
+    pub const fn channel(self) -> Channel {
+        match self {
+            Self::Request | Self::Transfer => Channel::Bulk,
+            Self::Append => Channel::Log,
         }
     }
 
@@ -75,6 +87,7 @@ impl StreamClass {
         match self {
             Self::Request => "request",
             Self::Transfer => "transfer",
+            Self::Append => "append",
         }
     }
 

@@ -80,15 +80,17 @@ pub(crate) async fn open(
     state: &Arc<TransportState>,
     stream: OutgoingStream,
 ) -> Result<StreamAnswer, CallError> {
-    let path = CallPath::new(state, stream.node, Channel::Bulk, stream.deadline)?;
+    let channel = stream.class.channel();
+    let path = CallPath::new(state, stream.node, channel, stream.deadline)?;
     path.check_length(stream.head.len(), PEER_STREAM_HEAD_BYTES_MAX)?;
-    let permits = path.peer.link(Channel::Bulk).streams(stream.class);
+    let permits = path.peer.link(channel).streams(stream.class);
     let permit = match stream.class {
         // Its client is answered at once that the node is busy. A wait would use up the time for a verdict.
-        StreamClass::Request => path.permit_now(permits)?,
+        // The same holds for a segment, which can be followed by another node.
+        StreamClass::Request | StreamClass::Append => path.permit_now(permits)?,
         StreamClass::Transfer => path.permit(permits).await?,
     };
-    let raised = Raised::new(path.peer.meter(Channel::Bulk).clone(), |meter| &meter.streams_in_flight);
+    let raised = Raised::new(path.peer.meter(channel).clone(), |meter| &meter.streams_in_flight);
     let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
     let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
     let (accepted, gate) = oneshot::channel();

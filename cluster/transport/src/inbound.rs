@@ -7,7 +7,7 @@ use crate::body::{Kept, ReceivedBody, SentBody};
 use crate::channel::{Channel, StreamClass};
 use crate::error::ServiceRefusal;
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, encode_answer};
-use crate::link::stream_permits;
+use crate::link::{StreamPermits, stream_permits};
 use crate::metered::StreamFacts;
 use crate::peer::Registration;
 use crate::service::{IncomingCall, IncomingStream, StreamAnswer};
@@ -56,7 +56,7 @@ struct PeerSession {
     channel: Channel,
     calls: Arc<Semaphore>,
     call_bytes: Arc<Semaphore>,
-    streams: [Arc<Semaphore>; 2],
+    streams: StreamPermits,
     _registered: Registration,
 }
 
@@ -247,6 +247,11 @@ impl InboundConnection {
         mut body: Incoming,
     ) -> Response<SentBody> {
         let Some(deadline) = deadline(head, Instant::now()) else { return empty(NOT_UNDERSTOOD) };
+        // Each class has its connection: its limit is one of the peer, and log entries share theirs with
+        // appends only.
+        if target.class.channel() != session.channel {
+            return empty(NOT_UNDERSTOOD);
+        }
         let permits = session.streams[target.class.index()].clone();
         let Ok(permit) = permits.try_acquire_owned() else { return empty(BUSY) };
         let Ok(Ok(found)) = timeout_at(deadline, read_head(&mut body)).await else {

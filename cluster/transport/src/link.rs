@@ -8,7 +8,9 @@ use crate::channel::StreamClass;
 use crate::connection::OpenConnection;
 use crate::error::{CallError, NotSent};
 use futures_util::future::{BoxFuture, Shared};
-use mlgw_common::limits::{PEER_CALLS_MAX, PEER_REQUEST_STREAMS_MAX, PEER_TRANSFER_STREAMS_MAX};
+use mlgw_common::limits::{
+    PEER_APPEND_STREAMS_MAX, PEER_CALLS_MAX, PEER_REQUEST_STREAMS_MAX, PEER_TRANSFER_STREAMS_MAX,
+};
 use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -24,8 +26,11 @@ pub(crate) type PendingDial = Shared<BoxFuture<'static, DialOutcome>>;
 pub(crate) struct PeerLink {
     stage: Mutex<LinkStage>,
     pub(crate) calls: Arc<Semaphore>,
-    streams: [Arc<Semaphore>; 2],
+    streams: StreamPermits,
 }
+
+/// Permits of streams, by class.
+pub(crate) type StreamPermits = [Arc<Semaphore>; StreamClass::ALL.len()];
 
 enum LinkStage {
     Idle(RedialWait),
@@ -60,12 +65,14 @@ impl Default for PeerLink {
     }
 }
 
-/// Permits of streams by class.
-pub(crate) fn stream_permits() -> [Arc<Semaphore>; 2] {
+/// Permits of the streams of one connection. A class whose streams have another connection uses none of its
+/// own.
+pub(crate) fn stream_permits() -> StreamPermits {
     StreamClass::ALL.map(|class| {
         let permits = match class {
             StreamClass::Request => PEER_REQUEST_STREAMS_MAX,
             StreamClass::Transfer => PEER_TRANSFER_STREAMS_MAX,
+            StreamClass::Append => PEER_APPEND_STREAMS_MAX,
         };
         Arc::new(Semaphore::new(permits))
     })

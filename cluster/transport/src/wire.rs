@@ -233,6 +233,7 @@ mod tests {
             PeerTarget::Call { service: u16::MAX },
             PeerTarget::Stream { class: StreamClass::Request, service: 7 },
             PeerTarget::Stream { class: StreamClass::Transfer, service: 8 },
+            PeerTarget::Stream { class: StreamClass::Append, service: 9 },
         ] {
             assert_eq!(PeerTarget::of_path(&target.path()), Some(target));
             let request = target.request(Empty::<Bytes>::new(), Instant::now());

@@ -25,6 +25,9 @@ pub enum ObjectError {
     /// The part of the catalogue that holds the key has no leader here; nothing changed.
     #[error("{0}")]
     NoLeader(String),
+    /// Too few storage nodes answer to store the bytes; nothing changed.
+    #[error("{0}")]
+    TooFewReplicas(String),
     /// Some nodes are not upgraded yet; nothing changed.
     #[error("{0}")]
     NotFinalized(String),

@@ -449,6 +449,7 @@ impl ObjectLayer {
                 ResourceShortage::Disk.into()
             }
             AppendError::Stopping => ObjectError::Stopping,
+            AppendError::NoQuorum => ObjectError::TooFewReplicas(error.to_string()),
             error => ObjectError::internal(format!("a chunk could not be stored: {error}")),
         }
     }

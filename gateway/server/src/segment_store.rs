@@ -10,6 +10,7 @@ use super::error::io_error;
 use super::object_keys::ObjectKeys;
 use super::remote_backed::upstreams;
 use super::start::{ClusterPart, StartResources};
+use bytes::Bytes;
 use mlgw_common::{Clock, NodeId};
 use mlgw_config::{Config, Durability};
 use mlgw_metadata::Catalogue;
@@ -17,7 +18,7 @@ use mlgw_node::{ClusterNode, SegmentServer};
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::flash::FlashBudget;
 use mlgw_segments::hot::{
-    CompactionSettings, HotOptions, HotTier, ObjectVerifier, PlacingSettings, RemoteTierOptions,
+    BoxFuture, CompactionSettings, HotOptions, HotTier, ObjectVerifier, PlacingSettings, RemoteTierOptions,
     ReplicaBytes, ReplicationOptions, Scrub, ScrubOptions, Upstreams,
 };
 use mlgw_store::StoreLocation;
@@ -60,12 +61,30 @@ impl OpenSegments {
     }
 }
 
-/// The replicas of this node, as other nodes read them.
+/// The replicas of this node, as other nodes use them.
 struct LocalReplicas(HotTier);
 
 impl SegmentServer for LocalReplicas {
     fn read(&self, _from: NodeId, request: &[u8]) -> Result<ReplicaBytes, String> {
         self.0.read_replica(request).map_err(|refused| refused.to_string())
+    }
+
+    fn append(
+        &self,
+        from: NodeId,
+        head: Bytes,
+        frames: ReplicaBytes,
+    ) -> BoxFuture<'static, Result<ReplicaBytes, String>> {
+        let hot = self.0.clone();
+        Box::pin(async move {
+            let opened = hot.open_replica(from, &head, frames).await;
+            opened.map_err(|refused| refused.to_string())
+        })
+    }
+
+    fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
+        let hot = self.0.clone();
+        Box::pin(async move { hot.close_replica(&request).await.map_err(|refused| refused.to_string()) })
     }
 }
 

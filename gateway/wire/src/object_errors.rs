@@ -3,6 +3,7 @@
 //! The matches have no catch-all arm: a new variant does not compile before it has a code.
 
 use super::error::{Code, S3Error};
+use http::header::{HeaderValue, RETRY_AFTER};
 use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::Excess;
 use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError, ReadError};
@@ -18,6 +19,11 @@ impl From<ObjectError> for S3Error {
             ObjectError::NoLeader(cause) => Self::new(Code::ServiceUnavailable)
                 .caused_by(cause)
                 .message("The part of the catalogue that holds the key has no leader. Try again."),
+            ObjectError::TooFewReplicas(cause) => Self::new(Code::ServiceUnavailable)
+                .field("Reason", "TooFewReplicas")
+                .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
+                .caused_by(cause)
+                .message("Too few storage nodes answer to store the object. Try again."),
             ObjectError::NotFinalized(cause) => Self::new(Code::ServiceUnavailable)
                 .message(format!("This request is served once the upgrade is finalized: {cause}.")),
             ObjectError::UnknownOutcome => Self::new(Code::ServiceUnavailable).message(

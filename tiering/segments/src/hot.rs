@@ -94,7 +94,8 @@ pub use recovery::{RecoveryError, scan};
 pub use repair::{repair_headers, repair_names};
 pub use replace::StoredChunk;
 pub use replicas::{
-    ReplicaBytes, ReplicaReadRefused, ReplicationOptions, ReplicationStatus, SegmentPeers, StorageNodes,
+    ReplicaBytes, ReplicaReadRefused, ReplicaRefused, ReplicationOptions, ReplicationStatus, SegmentPeers,
+    StorageNodes,
 };
 pub use salvage::{SalvageReport, SalvagedBody, salvage};
 pub use scan::ScanSummary;
@@ -168,7 +169,7 @@ struct HotTierInner {
     is_hot: OnceLock<IsHot>,
     /// Catalogue whose references compaction follows; `None` without compaction.
     catalogue: Option<Catalogue>,
-    /// Tasks of compaction, placing and the driver of replicas.
+    /// Tasks of compaction, placing, the driver of replicas and the recovery of open segments.
     workers: Mutex<Vec<JoinHandle<()>>>,
     /// Closed when the last writer ends.
     writers_ended: Mutex<mpsc::Receiver<()>>,
@@ -178,7 +179,8 @@ struct HotTierInner {
 
 impl HotTier {
     /// Opens the tier: creates the directory, seals the segments that the last process left open and starts
-    /// the writers. Must be called within a tokio runtime.
+    /// the writers. Those with several replicas are recovered in the background. Must be called within a
+    /// tokio runtime.
     ///
     /// # Errors
     /// When the disk or the catalogue fails; a retry loses nothing.
@@ -198,7 +200,9 @@ impl HotTier {
             tokio::spawn(placing::driver::run(weak(), placing.clone(), compaction.clone())),
         ];
         if let Some(replication) = replicas.replication() {
-            workers.push(tokio::spawn(replicas::driver::run(weak(), replication, compaction.clone())));
+            let (driver, recovery) = (replicas::driver::run, replicas::recover::run);
+            workers.push(tokio::spawn(recovery(weak(), replication.clone(), compaction.clone())));
+            workers.push(tokio::spawn(driver(weak(), replication, compaction.clone())));
         }
         *tier.inner.workers.lock().await = workers;
         tokio::spawn(space_wait::run(weak(), relief.clone()));
@@ -244,8 +248,8 @@ impl HotTier {
         let (hot_bytes, holes) = (hot_bytes.saturating_sub(holes.bytes()), Arc::new(holes));
         let (seals, requests) = mpsc::unbounded_channel();
         let holds = SegmentHolds::default();
-        let owner = options.lineage.own;
-        let segments = SegmentLifecycle { map: map.clone(), disk: disk.clone(), clock, owner, holds, seals };
+        let (owner, appends) = (options.lineage.own, options.start_appends(seals.clone()));
+        let segments = SegmentLifecycle { map: map.clone(), disk, clock, owner, holds, seals, appends };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
         let placing = Arc::new(Placing::new(options.placing));
         let (space, spills) = (shared.space.clone(), placing.clone());
@@ -481,7 +485,8 @@ impl HotTier {
         metrics
     }
 
-    /// Segments that the last process left open, with the result of sealing them at the start.
+    /// Segments with one replica that the last process left open, with the result of sealing them at the
+    /// start.
     #[must_use]
     pub fn recovered(&self) -> &[(SegmentId, ScanSummary)] {
         &self.inner.recovered_segments
@@ -512,6 +517,7 @@ impl HotTier {
         self.inner.writer_queues.close(QueueClose::Seal);
         // No value is ever sent: the channel closes when every writer has ended.
         let _ = self.inner.writers_ended.lock().await.recv().await;
+        self.inner.shared.segments.finish().await;
         let (done, sealed) = oneshot::channel();
         if self.inner.shared.segments.seals.send(SealRequest::Flush(done)).is_ok()
             && mlgw_common::time::timeout(WORKERS_STOP_TIMEOUT, sealed).await.is_err()
@@ -598,6 +604,10 @@ impl Drop for HotTierInner {
         self.stop_workers();
         self.space_waiters.wake();
         self.writer_queues.close(QueueClose::Abandon);
+        // After the queues: a writer that waits for followers finds its queue closed then.
+        if let Some(appends) = &self.shared.segments.appends {
+            appends.abandon();
+        }
         self.await_writers();
     }
 }

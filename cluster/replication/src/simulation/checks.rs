@@ -73,10 +73,10 @@ impl World {
         recovery: Option<&RecoveryFacts>,
     ) {
         let (segment, length) = (record.segment, cells(proposal.length));
-        let answered = recovery.map_or(record.write_quorum, |facts| facts.answered);
+        let answered = recovery.map_or(record.write_quorum, |facts| facts.answered.len());
         let records = self.truth.segments[&segment].records.clone();
         for done in records.iter().filter(|record| record.acknowledged_at.is_some()) {
-            if self.is_excused(record, done) {
+            if self.is_excused(record, recovery, done) {
                 continue;
             }
             if done.end > length {
@@ -120,15 +120,15 @@ impl World {
         }
     }
 
-    /// Faults of disks took the record from too many replicas.
-    fn is_excused(&self, record: &SimRecord, done: &TrueRecord) -> bool {
-        let segment = record.segment;
-        let nodes = record.nodes();
-        let is_lost = |node: &&NodeId| self.is_lost(**node, segment);
-        let lost = nodes.iter().filter(is_lost).count();
-        let kept = nodes.iter().filter(|node| !is_lost(node));
-        let holders = kept.filter(|node| self.is_intact(**node, segment, done)).count();
-        done.had_fault && holders + lost < record.write_quorum
+    /// Faults of disks took the record from too many replicas. A replica that is lost, and did not answer
+    /// before, is no excuse: the recovery knows that it has to do without.
+    fn is_excused(&self, record: &SimRecord, recovery: Option<&RecoveryFacts>, done: &TrueRecord) -> bool {
+        let (segment, nodes) = (record.segment, record.nodes());
+        let has_answered = |node: &NodeId| recovery.is_some_and(|facts| facts.answered.contains(node));
+        let is_missed = |node: &&NodeId| self.is_lost(**node, segment) && !has_answered(node);
+        let missed = nodes.iter().filter(is_missed).count();
+        let holders = nodes.iter().filter(|node| self.is_intact(**node, segment, done)).count();
+        done.had_fault && holders + missed < record.write_quorum
     }
 
     /// The node was removed, or lost its replica and knows that.

@@ -48,8 +48,8 @@ pub(super) struct SeenDamage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecoveryFacts {
     pub(super) damage: Vec<Stretch>,
-    /// Number of replicas that answered.
-    pub(super) answered: usize,
+    /// Replicas that answered.
+    pub(super) answered: BTreeSet<NodeId>,
     pub(super) seen: Vec<SeenDamage>,
 }
 

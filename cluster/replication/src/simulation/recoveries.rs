@@ -266,7 +266,7 @@ impl SimRecovery {
     fn seal(&mut self, plan: RecoveryPlan) -> Move {
         let Some(proposal) = plan.seal else { return Move::GiveUp };
         self.is_proposed = true;
-        let (answered, seen) = (self.answered.len(), self.seen.clone());
+        let (answered, seen) = (self.answered.clone(), self.seen.clone());
         Move::Seal(proposal, RecoveryFacts { damage: plan.damage, answered, seen })
     }
 }

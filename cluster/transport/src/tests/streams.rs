@@ -4,13 +4,17 @@ use super::nodes::{
     BROKEN, ECHO, LONG, REFUSE, SINK, SOURCE, TestCluster, TransportNode, WAIT, body_of, empty_body, late,
     read, take, until, zeros,
 };
+use crate::body::SentBody;
+use crate::dial::dial_address;
+use crate::wire::{ANSWERED, PeerTarget, frame_head};
 use crate::{CallError, Channel, NotSent, PeerBody, PeerBodyError, StreamAnswer, StreamClass};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{
-    PEER_REQUEST_STREAMS_MAX, PEER_SEND_BUFFER_BYTES, PEER_STREAM_HEAD_BYTES_MAX, PEER_STREAM_WINDOW_BYTES,
+    PEER_APPEND_STREAMS_MAX, PEER_REQUEST_STREAMS_MAX, PEER_SEND_BUFFER_BYTES, PEER_STREAM_HEAD_BYTES_MAX,
+    PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::timeout;
 use std::sync::Arc;
@@ -206,6 +210,73 @@ async fn forwarded_requests_leave_the_streams_of_transfers() {
     until(|| streams_in_flight(&one) == 0).await;
     let answer = timeout(LONG, stream(&one, ECHO, body_of("next"))).await.unwrap().unwrap();
     assert_eq!(read(answer.body).await.unwrap(), b"next");
+}
+
+/// Opens a stream of appends whose body is not read.
+async fn open_append(one: &TransportNode, body: PeerBody) -> Result<StreamAnswer, CallError> {
+    one.transport.stream(TWO, StreamClass::Append, SINK, Bytes::new(), body, late()).await
+}
+
+#[tokio::test]
+async fn appends_have_the_connection_of_log_entries_and_a_limit_of_their_own() {
+    let cluster = TestCluster::new();
+    let [one, two] = cluster.pair().await;
+    let endless = || http_body_util::StreamBody::new(futures_util::stream::pending()).boxed_unsync();
+    let mut open = Vec::new();
+    for _ in 0..PEER_APPEND_STREAMS_MAX {
+        open.push(open_append(&one, endless()).await.unwrap());
+    }
+    let log_streams = || one.transport.counters()[Channel::Log.index()].streams_in_flight;
+    assert_eq!((log_streams(), streams_in_flight(&one)), (PEER_APPEND_STREAMS_MAX as u64, 0));
+    // Without a wait: the deadline is late.
+    let busy = open_append(&one, empty_body()).now_or_never().expect("it waits for a permit");
+    let not_sent = CallError::NotSent { node: TWO, reason: NotSent::Busy(Channel::Log) };
+    assert_eq!(busy.unwrap_err(), not_sent);
+    let body = body_of("snapshot");
+    let answer = one.transport.stream(TWO, StreamClass::Transfer, ECHO, Bytes::new(), body, late()).await;
+    assert_eq!(read(answer.unwrap().body).await.unwrap(), b"snapshot");
+    drop(open);
+    two.services.gate.add_permits(2 * PEER_APPEND_STREAMS_MAX);
+    until(|| log_streams() == 0).await;
+    open_append(&one, empty_body()).await.unwrap();
+}
+
+#[tokio::test]
+async fn appends_that_nobody_reads_stop_no_log_entries() {
+    let cluster = TestCluster::new();
+    let [one, two] = cluster.pair().await;
+    let (mut open, mut all_taken) = (Vec::new(), Vec::new());
+    for _ in 0..PEER_APPEND_STREAMS_MAX {
+        let taken = Arc::new(AtomicUsize::new(0));
+        open.push(open_append(&one, zeros(64 * MIB, taken.clone())).await.unwrap());
+        all_taken.push(taken);
+    }
+    // The windows of all streams are used up.
+    let window = PEER_STREAM_WINDOW_BYTES as usize;
+    until(|| all_taken.iter().all(|taken| taken.load(Ordering::SeqCst) >= window)).await;
+    for _ in 0..4 {
+        let entries = Bytes::from(vec![7; 4 * MIB]);
+        let call = one.transport.call(TWO, Channel::Log, ECHO, entries.clone(), late());
+        assert_eq!(timeout(LONG, call).await.unwrap().unwrap(), entries);
+    }
+    let taken: Vec<usize> = all_taken.iter().map(|taken| taken.load(Ordering::SeqCst)).collect();
+    assert!(taken.iter().all(|taken| *taken <= IN_FLIGHT_MAX), "{taken:?}");
+    assert_eq!(two.services.sunk_end.available_permits(), 0, "no body was read");
+}
+
+#[tokio::test]
+async fn a_stream_on_the_connection_of_another_class_is_not_served() {
+    let cluster = TestCluster::new();
+    let [one, two] = cluster.pair().await;
+    for channel in Channel::ALL {
+        let dialed = dial_address(&one.transport.state, Some(TWO), channel, &two.address).await.unwrap();
+        for class in StreamClass::ALL {
+            let target = PeerTarget::Stream { class, service: ECHO };
+            let request = target.request(SentBody::whole(frame_head(b"head")), late());
+            let response = dialed.sender.clone().send_request(request).await.unwrap();
+            assert_eq!(response.status() == ANSWERED, class.channel() == channel, "{class:?} on {channel}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -93,6 +93,7 @@ impl ImportError {
                 ObjectError::NoRoom
                     | ObjectError::Stopping
                     | ObjectError::NoLeader(_)
+                    | ObjectError::TooFewReplicas(_)
                     | ObjectError::NotFinalized(_)
                     | ObjectError::NoSuchBucket(_)
                     | ObjectError::Rejected(Reject::NoSuchBucket | Reject::QuotaExceeded { .. })

@@ -3,9 +3,9 @@
 //! Each segment has a count of live bytes: those of the records that copies name. Invariant: the counts are
 //! written atomically with the rows that change them, so that both agree after a power failure.
 
-use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
+use mlgw_common::ids::{Generation, NodeId, SegmentId, SegmentSeed};
 use mlgw_common::{SegmentTier, Timestamp};
-use mlgw_formats::schema::{CopySegment, Extent, SegmentClass};
+use mlgw_formats::schema::{CopySegment, Extent, Replica, SegmentClass};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 use mlgw_segments::hot::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
 use parking_lot::{Mutex, RwLock};
@@ -161,12 +161,22 @@ fn new_segment(id: SegmentId) -> NewSegment {
 }
 
 impl SegmentMap for CopyMap {
-    fn create(&self, _class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>> {
+    fn create(
+        &self,
+        _class: SegmentClass,
+        _followers: Vec<NodeId>,
+        _write_quorum: u32,
+    ) -> BoxFuture<'_, Result<NewSegment, MapError>> {
         let made = self.index.next_segment().and_then(|id| self.put(id, None).map(|()| new_segment(id)));
         Box::pin(async move { made.map_err(refused) })
     }
 
-    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
+    fn seal(
+        &self,
+        id: SegmentId,
+        length: u64,
+        _replicas: Vec<Replica>,
+    ) -> BoxFuture<'_, Result<(), MapError>> {
         let sealed = self.put(id, Some(length.max(1)));
         Box::pin(async move { sealed.map_err(refused) })
     }

@@ -2,8 +2,8 @@
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, SegmentTier, Timestamp};
-use mlgw_formats::command::{Change, Command, Reply};
-use mlgw_formats::command::{CreateSegment, SealSegment};
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
+use mlgw_formats::command::{Change, Command, CreateSegment, Reject, Reply};
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ProposeError};
 use std::sync::Arc;
@@ -20,15 +20,26 @@ pub(super) struct CatalogueMap {
 }
 
 impl SegmentMap for CatalogueMap {
-    fn create(&self, class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>> {
+    fn create(
+        &self,
+        class: SegmentClass,
+        followers: Vec<NodeId>,
+        write_quorum: u32,
+    ) -> BoxFuture<'_, Result<NewSegment, MapError>> {
         Box::pin(async move {
+            let follower = |node: &NodeId| Replica {
+                node: node.0,
+                location: self.location.clone(),
+                ..Replica::default()
+            };
             let command = Command::from(Change::CreateSegment(CreateSegment {
                 class: class as i32,
                 node: self.node.0,
                 location: self.location.clone(),
                 created_ms: self.clock.now().as_millis(),
                 stamp: random_stamp()?,
-                ..CreateSegment::default()
+                followers: followers.iter().map(follower).collect(),
+                write_quorum,
             }));
             match self.catalogue.propose(command).await? {
                 Reply::Segment(made) => Ok(new_segment(&made)),
@@ -37,14 +48,21 @@ impl SegmentMap for CatalogueMap {
         })
     }
 
-    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
-        let seal = SealSegment { segment: id.0, length, ..SealSegment::default() };
-        let command = Command::from(Change::SealSegment(seal));
-        Box::pin(async move { Ok(self.catalogue.propose(command).await.map(drop)?) })
+    fn seal(
+        &self,
+        id: SegmentId,
+        length: u64,
+        replicas: Vec<Replica>,
+    ) -> BoxFuture<'_, Result<(), MapError>> {
+        Box::pin(async move { Ok(self.catalogue.seal_segment(id, length, replicas).await.map(drop)?) })
     }
 
     fn mark(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
         Box::pin(async move { Ok(self.catalogue.mark_segment(id, length).await?) })
+    }
+
+    fn is_replicated(&self) -> bool {
+        self.catalogue.cluster_version() >= REPLICATION_CLUSTER_VERSION
     }
 
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
@@ -52,7 +70,7 @@ impl SegmentMap for CatalogueMap {
         let owned = segments.iter().filter(|segment| {
             let is_hot = |replica: &Replica| replica.tier() == Ok(SegmentTier::Hot);
             segment.state() == SegmentState::Open
-                && segment.is_owned_by(self.node)
+                && segment.replicas.len() == 1
                 && segment.replica_of(self.node).is_some_and(is_hot)
         });
         Ok(owned
@@ -134,6 +152,7 @@ impl From<ProposeError> for MapError {
                 Self::Overloaded
             }
             ProposeError::Stopping => Self::Stopping,
+            ProposeError::Rejected(Reject::SegmentSealed) => Self::SealedElsewhere,
             ProposeError::Rejected(why) => Self::Refused(why.to_string()),
             error @ ProposeError::NotFinalized { .. } => Self::Refused(error.to_string()),
         }

@@ -21,6 +21,10 @@ pub enum AppendError {
     /// Spilling and compaction are freeing space; the append can be retried soon.
     #[error("disk space is being freed")]
     NoRoomYet,
+    /// Too few storage nodes answer to store the chunk as often as the cluster wants; the append can be
+    /// retried soon.
+    #[error("too few storage nodes answer")]
+    NoQuorum,
     /// The tier is shutting down; the append can be retried after the restart.
     #[error("the tier is stopping")]
     Stopping,

@@ -242,8 +242,28 @@ impl SegmentDisk {
         Ok(())
     }
 
-    /// Opens a file that a start found open so that it is read from the device: pages that a stopped process
-    /// left unsynced in the page cache are synced, then dropped from the cache.
+    /// Creates an empty file under the name of a segment, or finds one, and makes it durable, whatever the
+    /// durability. It marks a replica that was closed before it had a file, and prevents that one is created.
+    /// Of kind `AlreadyExists` is the error if there is a file with bytes.
+    pub(super) fn ensure_closed_marker(&self, id: SegmentId) -> io::Result<()> {
+        let path = self.path(id);
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = match created {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let file = regular::open_with(OpenOptions::new().write(true), &path)?;
+                if file.metadata()?.len() > 0 {
+                    return Err(error);
+                }
+                file
+            }
+            created => created?,
+        };
+        self.intercept_call(FileCall::Create, Some(id))?;
+        self.sync_named(&file, id)
+    }
+
+    /// Opens the file of a segment that was left open so that it is read from the device: pages that a
+    /// stopped process left unsynced in the page cache are synced, then dropped from the cache.
     pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
         let file = regular::open_with(OpenOptions::new().read(true).write(true), &self.path(id))?;
         if self.intercept_sync(FileCall::SyncRecovery, Some(id))? {
@@ -396,7 +416,9 @@ impl SegmentDisk {
         self.sync_copy(file, id)?;
         let (copy, name) = (self.copying_path(id), self.path(id));
         let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
-        if self.has_identity() && name.exists() && header(&name) != header(&copy) {
+        // An empty file is the closed marker of a replica that was not there, and is replaced.
+        let has_bytes = std::fs::metadata(&name).is_ok_and(|found| found.len() > 0);
+        if self.has_identity() && has_bytes && header(&name) != header(&copy) {
             let aside = self.set_aside(&segment_file_name(id))?;
             tracing::error!(segment = %id, %aside, "set aside another file with the name of the segment");
         }
@@ -514,6 +536,38 @@ fn written_or_retry(written: rustix::io::Result<usize>) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mlgw_common::ids::SegmentSeed;
+    use mlgw_common::{ClusterId, Timestamp};
+    use mlgw_formats::segment_header::NewSegment;
+
+    #[test]
+    fn a_copy_replaces_a_closed_marker_and_sets_other_files_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Identity { cluster: ClusterId(1), ..Identity::default() };
+        let lineage = Arc::new(Lineage { own, ..Lineage::default() });
+        let (at, id) = (dir.path().to_owned(), SegmentId(7));
+        let disk = SegmentDisk::open(at, Durability::Full, lineage, None, Arc::default()).unwrap();
+        let copy = || {
+            let file = disk.begin_copy(id).unwrap();
+            file.write_all_at(&[7; 100], 0).unwrap();
+            disk.finish_copy(&file, id).unwrap();
+            std::fs::read_dir(dir.path()).unwrap().count()
+        };
+        // Repeated, as after a request that failed.
+        disk.ensure_closed_marker(id).unwrap();
+        disk.ensure_closed_marker(id).unwrap();
+        assert_eq!(std::fs::read(disk.path(id)).unwrap(), b"");
+        assert_eq!(copy(), 1, "the marker is replaced");
+        let refused = disk.ensure_closed_marker(id).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        let header = SegmentHeader::of(
+            &NewSegment { id, seed: SegmentSeed::default(), created: Timestamp(0) },
+            SegmentClass::Small,
+            &own,
+        );
+        std::fs::write(disk.path(id), header.encode()).unwrap();
+        assert_eq!(copy(), 2, "another file is set aside");
+    }
 
     #[test]
     fn a_file_name_names_one_segment() {

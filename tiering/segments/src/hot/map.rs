@@ -6,9 +6,9 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use mlgw_common::ids::{SegmentId, SegmentSeed};
+use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
 use mlgw_common::{SegmentTier, Timestamp};
-use mlgw_formats::schema::{SegmentClass, SegmentRecord};
+use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord};
 
 pub use mlgw_formats::segment_header::NewSegment;
 
@@ -54,6 +54,9 @@ pub enum MapError {
     /// Too many commands are queued, or the catalogue has no leader: retry later.
     #[error("the catalogue is overloaded")]
     Overloaded,
+    /// The segment is sealed at another length, and its record decides: a retry does not help.
+    #[error("the segment is sealed at another length")]
+    SealedElsewhere,
     /// The catalogue rejected the command: a retry does not help.
     #[error("the catalogue rejected the command: {0}")]
     Refused(String),
@@ -64,16 +67,31 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The part of the catalogue that lists segments.
 pub trait SegmentMap: Send + Sync + 'static {
-    /// Creates a segment in state open; durable when the call returns.
-    fn create(&self, class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>>;
+    /// Creates a segment in state open; durable when the call returns. `followers` have replicas as well, and
+    /// `write_quorum` of all replicas sync an append before it is acknowledged; 0 without followers.
+    fn create(
+        &self,
+        class: SegmentClass,
+        followers: Vec<NodeId>,
+        write_quorum: u32,
+    ) -> BoxFuture<'_, Result<NewSegment, MapError>>;
 
-    /// Seals a segment at `length`. Sealing a sealed segment again is not an error.
-    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>>;
+    /// Seals a segment at `length`. `replicas`, unless it is empty, replaces the list of its replicas.
+    /// Sealing a sealed segment again at its length is not an error.
+    fn seal(&self, id: SegmentId, length: u64, replicas: Vec<Replica>)
+    -> BoxFuture<'_, Result<(), MapError>>;
 
-    /// Records that the first `length` bytes of an open segment are whole records on stable media.
+    /// Records that the first `length` bytes of an open segment are whole records on stable media, of as many
+    /// replicas as the write quorum has.
     fn mark(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>>;
 
-    /// The segments in state open that this node owns and appends to.
+    /// True if segments may have replicas on several nodes; false by default.
+    fn is_replicated(&self) -> bool {
+        false
+    }
+
+    /// The segments in state open whose only replica is on this node. Segments with several replicas are
+    /// recovered together with the other nodes.
     ///
     /// # Errors
     /// When the catalogue cannot be read.

@@ -9,12 +9,15 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{DEDICATED_SEGMENTS_OPEN_MAX, MIB, OPEN_FILES_MAX};
 use mlgw_common::{Clock, Lineage};
 use mlgw_metadata::Durability;
+use tokio::sync::mpsc;
 
 use super::compaction::CompactionSettings;
 use super::file::{Intercept, SegmentDisk};
 use super::metrics::HotCounters;
 use super::placing::PlacingSettings;
 use super::replicas::ReplicationOptions;
+use super::replicas::appends::{ReplicatedAppends, run_ticks};
+use super::segments::SealRequest;
 use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{FlashBudget, FlashWriteCause};
@@ -90,6 +93,20 @@ impl HotOptions {
         let hot = if self.direct_writes { hot.with_direct_writes() } else { hot };
         let cold = self.cold_dirs.iter().map(|dir| open(dir, Durability::Full));
         Ok((Arc::new(hot), cold.collect::<io::Result<_>>()?))
+    }
+
+    /// Starts the replication of open segments; `None` for a node without peers, and for copies of what can
+    /// be fetched again. Must be called within a tokio runtime.
+    pub(super) fn start_appends(
+        &self,
+        seals: mpsc::UnboundedSender<SealRequest>,
+    ) -> Option<Arc<ReplicatedAppends>> {
+        let replication = self.replication.clone().filter(|_| !self.disposable)?;
+        let location = self.dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        let (own, location) = (self.lineage.node, location.unwrap_or_default());
+        let appends = Arc::new(ReplicatedAppends::new(own, location, replication, seals));
+        tokio::spawn(run_ticks(Arc::downgrade(&appends)));
+        Some(appends)
     }
 
     /// Treatment of missing segments.

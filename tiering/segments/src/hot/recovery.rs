@@ -1,12 +1,13 @@
 //! Recovery at start: seals segments that the last process left open, and cleans up the directories.
 //!
-//! Each open segment that this node owns is read from the device, not from the page cache (unsynced data of
-//! the last process may look intact there and be lost at the next power loss), record by record from the
+//! Each open segment that only this node has is read from the device, not from the page cache (unsynced data
+//! of the last process may look intact there and be lost at the next power loss), record by record from the
 //! length that the catalogue has marked as whole, and sealed where the last record ends that verifies. It is
 //! never appended to again, so a torn record cannot be mistaken for a later one. Damage before that record
 //! does not shorten the segment: the scan continues after it, since acknowledged records may follow. A
 //! missing file means that the segment was created in the catalogue only: it is sealed at 0. After a power
-//! loss during recovery the next start repeats it.
+//! loss during recovery the next start repeats it. An open segment with several replicas is left to the
+//! recovery that closes enough of them. Its file here stays, and nothing is appended to it.
 //!
 //! For a file without a segment record there are two cases. Every id below the catalogue's next one was given
 //! out, and a record is created before its file; so a file under such an id belongs to a removed segment, and
@@ -14,16 +15,18 @@
 //! removal of the record may not be durable yet. A file under an id that was not given out yet belongs to a
 //! newer catalogue than this one (the catalogue was restored, or a power loss took its end, with durability
 //! `os`): the file is set aside under another name, since the id will be given out again and the old file
-//! must not be mistaken for the new segment. A file in another tier than its record names was left by a move
-//! between tiers: if the recorded tier has the file too, this one is removed; otherwise it is valid. A file
-//! whose record lists no replica on this node stays: the driver of replicas adopts it, or the sweep removes
-//! it. An unfinished copy is removed. Any other file is reported and left alone.
+//! must not be mistaken for the new segment. On another node than the first one such a file is kept if this
+//! timeline wrote it, or if it is empty: the node may have followed or closed a segment before its rows had
+//! the record. An empty file of a removed segment is removed. A file in another tier than its record names
+//! was left by a move between tiers: if the recorded tier has the file too, this one is removed; otherwise it
+//! is valid. A file whose record lists no replica on this node stays: the driver of replicas adopts it, or
+//! the sweep removes it. An unfinished copy is removed. Any other file is reported and left alone.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use mlgw_common::ids::{SegmentId, SegmentSeed};
+use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
 use super::dirs::SegmentDirs;
@@ -60,7 +63,7 @@ pub enum RecoveryError {
     },
 }
 
-/// Seals every segment that is open in the catalogue.
+/// Seals every segment that is open in the catalogue and has only the replica of this node.
 pub(super) async fn recover(
     map: &dyn SegmentMap,
     disk: &std::sync::Arc<SegmentDisk>,
@@ -77,7 +80,7 @@ pub(super) async fn recover(
             %segment, scanned.length, scanned.records, scanned.damaged_bytes,
                 "sealed a segment that was left open"
         );
-        map.seal(segment, scanned.length)
+        map.seal(segment, scanned.length, Vec::new())
             .await
             .map_err(|source| RecoveryError::Catalogue { segment, source })?;
         found.push((segment, scanned));
@@ -171,7 +174,7 @@ impl ListingContext<'_> {
     fn is_own(&self, path: &Path, id: SegmentId, place: &SegmentLocation) -> bool {
         let unchecked = self.lineage.own == Identity::default();
         let is_of = |of: SegmentHeader| of.is_header_of(id, place.seed, place.created);
-        header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(is_of))
+        header_of(path).is_ok_and(|(length, header)| length > 0 && (unchecked || header.is_ok_and(is_of)))
     }
 
     /// True if the file at `path` was written by this timeline of this server. Format 1 names no server; and
@@ -199,14 +202,33 @@ impl ListingContext<'_> {
             }
             (_, SegmentHistory::Removed | SegmentHistory::NeverMinted) => false,
         };
-        let fate = fate(history, tier, is_there);
-        let removable = fate != SegmentFileFate::Removed
-            || match history {
-                SegmentHistory::Recorded(place) => self.is_own(path, id, &place),
-                SegmentHistory::Removed | SegmentHistory::NeverMinted => self.is_of_this_timeline(path, id),
-            };
-        Ok(if removable { fate } else { SegmentFileFate::SetAside })
+        Ok(match fate(history, tier, is_there) {
+            SegmentFileFate::Removed => {
+                let is_removable = is_empty(path)
+                    || match history {
+                        SegmentHistory::Recorded(place) => self.is_own(path, id, &place),
+                        SegmentHistory::Removed | SegmentHistory::NeverMinted => {
+                            self.is_of_this_timeline(path, id)
+                        }
+                    };
+                if is_removable { SegmentFileFate::Removed } else { SegmentFileFate::SetAside }
+            }
+            SegmentFileFate::SetAside if self.may_precede_record(path, id) => SegmentFileFate::Kept,
+            decided @ (SegmentFileFate::Kept | SegmentFileFate::SetAside) => decided,
+        })
     }
+
+    /// True if this node may have created the file before its rows had the record of the segment: it was to
+    /// follow the writer, or was requested to close the replica. The first node creates segments itself.
+    fn may_precede_record(&self, path: &Path, id: SegmentId) -> bool {
+        let is_member = self.lineage.node != NodeId::SINGLE;
+        is_member && (is_empty(path) || self.is_of_this_timeline(path, id))
+    }
+}
+
+/// True for the closed marker of a replica, and for a file that was not written before power failed.
+fn is_empty(path: &Path) -> bool {
+    header_of(path).is_ok_and(|(length, _)| length == 0)
 }
 
 /// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless it is swept now.

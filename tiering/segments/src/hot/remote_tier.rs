@@ -127,11 +127,6 @@ impl RemoteTier {
         }
     }
 
-    /// True if the segment of `record` is at a configured upstream.
-    pub(super) fn has(&self, record: &SegmentRecord) -> bool {
-        upstream_replica(record).is_some_and(|place| self.upstreams.contains_key(&place.location))
-    }
-
     /// The tier of a segment; the hot tier for an unknown segment, where opening its file fails.
     pub(super) fn tier(&self, segment: SegmentId) -> SegmentTier {
         self.map.location(segment).map_or(SegmentTier::Hot, |place| place.tier)

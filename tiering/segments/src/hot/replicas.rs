@@ -1,27 +1,42 @@
-//! Copies of sealed segments: a node serves its replicas to other nodes, and copies the segments of others.
+//! Replicas of segments: a node follows the open segments of others, serves its replicas to other nodes, and
+//! copies their sealed segments.
 //!
 //! A record lists the replicas of its segment; the first is the owner's. Each node pulls its own copies: the
 //! decisions are pure and in `mlgw-replication`, `driver` carries them out one after the other. `fetch` makes
 //! a copy from several sources and verifies it, `source` serves the bytes of a replica, and `sweep` removes
-//! files that no record lists on this node any more.
+//! files that no record lists on this node any more. `follower` stores what the writer of an open segment
+//! appends, and `closing` ends that; `followed` has the rules of both.
 //!
-//! Invariants: a record lists a replica only after its file was read back from the disk and is durable. A
-//! copy is scanned, whatever its source, and what belongs to no intact record is read from another source.
-//! Bytes that are damaged in every replica stay, and are no reason for having no copy. A file is replaced
-//! only by one with fewer damaged bytes. Suspicion marks a replica and never removes it.
+//! Invariants: a record lists a copy only after its file was read back from the disk and is durable. The
+//! replicas of an open segment are listed before they have files, and its seal keeps those that have what was
+//! acknowledged. Bytes of a source are never trusted: a copy is scanned, and what belongs to no intact record
+//! is read from another source. Bytes that are damaged in every replica stay, and are no reason for having no
+//! copy. A file is replaced only by one with fewer damaged bytes. Suspicion marks a replica and never removes
+//! it.
 //!
-//! At a power loss: an unfinished copy is ignored and removed by the next start. A finished one that no
-//! record lists is verified again and then listed, or removed by the sweep.
+//! At a power loss: the file of a replica of an open segment stays as it is. An unfinished copy is ignored
+//! and removed by the next start. A finished one that no record lists is verified again and then listed, or
+//! removed by the sweep.
 
+pub(super) mod appends;
+mod closing;
 mod copy_file;
 pub(super) mod driver;
 pub(super) mod fetch;
+mod followed;
+mod follower;
+pub(super) mod followers;
 mod home;
+pub(super) mod link;
+mod peers_health;
+pub(super) mod primary;
 mod progress;
 mod recorded;
+pub(super) mod recover;
 mod source;
 mod sweep;
 
+pub use follower::ReplicaRefused;
 pub use progress::ReplicationStatus;
 pub use source::ReplicaReadRefused;
 
@@ -43,6 +58,7 @@ use super::HotTier;
 use super::compaction::Compaction;
 use super::map::BoxFuture;
 use super::pace::ByteRateLimiter;
+use followed::FollowedReplicas;
 use progress::ReplicationCounters;
 
 /// Maximum number of reads of replicas by other nodes at a time. Each has up to five pieces in memory.
@@ -59,6 +75,28 @@ pub trait SegmentPeers: Send + Sync + 'static {
     /// # Errors
     /// When the node cannot be reached or refuses.
     fn read(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<ReplicaBytes>>;
+
+    /// Opens a replica of an open segment on another node. `head` is an encoded
+    /// [`OpenReplica`](mlgw_formats::segment_calls::OpenReplica), `frames` has
+    /// [frames](mlgw_formats::append_frames) and is read only after the node has accepted. The answer has the
+    /// lengths that the node has synced. Dropping it ends both streams.
+    ///
+    /// # Errors
+    /// When the node cannot be reached or refuses.
+    fn append(
+        &self,
+        node: NodeId,
+        head: Bytes,
+        frames: ReplicaBytes,
+    ) -> BoxFuture<'_, io::Result<ReplicaBytes>>;
+
+    /// Closes a replica of a segment on another node. `request` is an encoded
+    /// [`CloseReplica`](mlgw_formats::segment_calls::CloseReplica), the answer an encoded
+    /// [`ClosedReplica`](mlgw_formats::segment_calls::ClosedReplica).
+    ///
+    /// # Errors
+    /// When the node cannot be reached or refuses. The replica may be closed nevertheless.
+    fn close(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>>;
 }
 
 /// The nodes of the cluster that store segments.
@@ -82,6 +120,8 @@ pub struct ReplicationOptions {
 pub(super) struct Replicas {
     /// Permits for reads by other nodes.
     reads: Arc<Semaphore>,
+    /// Replicas of open segments of other nodes.
+    followed: FollowedReplicas,
     /// `None` for a node without peers.
     replication: Option<Arc<Replication>>,
 }
@@ -110,7 +150,8 @@ impl Replicas {
                 pace: ByteRateLimiter::default(),
             })
         });
-        Self { reads: Arc::new(Semaphore::new(REPLICA_READS_MAX)), replication }
+        let reads = Arc::new(Semaphore::new(REPLICA_READS_MAX));
+        Self { reads, followed: FollowedReplicas::default(), replication }
     }
 
     pub(super) fn replication(&self) -> Option<Arc<Replication>> {
@@ -122,8 +163,10 @@ impl Replicas {
         self.reads.clone()
     }
 
-    /// Starts the next pass of the driver immediately; after a stop, the driver ends.
+    /// Starts the next pass of the driver immediately; after a stop, the driver ends, and so do the replicas
+    /// of open segments.
     pub(super) fn wake(&self) {
+        self.followed.wake();
         if let Some(replication) = &self.replication {
             replication.wake.notify_one();
         }

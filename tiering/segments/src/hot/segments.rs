@@ -5,17 +5,22 @@
 //! empty one, and seals it. Marks, from time to time: the length that recovery need not read. Seal: a command
 //! with the synced length. One task sends marks and seals; it repeats a seal until the catalogue accepts it
 //! or stops. Recovery replaces seals that were lost with the process.
+//!
+//! In a cluster with other storage nodes a segment has followers, which create their files at the same time.
+//! It is used when enough of them have; what follows is decided in `replicas`.
 
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join;
 use mlgw_common::Clock;
 use mlgw_common::Identity;
-use mlgw_common::ids::{SegmentId, SegmentSeed};
+use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
 use mlgw_common::limits::MARK_BYTES;
-use mlgw_formats::schema::SegmentClass;
+use mlgw_common::time::Instant;
+use mlgw_formats::schema::{Replica, SegmentClass};
 use tokio::sync::{mpsc, oneshot};
 
 use super::AppendError;
@@ -24,6 +29,11 @@ use super::file::SegmentDisk;
 use super::holds::{SegmentHold, SegmentHolds};
 use super::map::{MapError, NewSegment, SegmentMap};
 use super::metrics::{HotCounters, add};
+use super::queue::AppendQueue;
+use super::replicas::appends::ReplicatedAppends;
+use super::replicas::followers::WRITE_QUORUM;
+use super::replicas::link::OpenedLink;
+use super::replicas::primary::ReplicatedSegment;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Pause before a command is repeated that the overloaded catalogue postponed.
@@ -32,6 +42,10 @@ const CATALOGUE_RETRY: Duration = Duration::from_millis(100);
 const CREATE_ATTEMPTS: usize = 2;
 /// Attempts to get a segment id while the catalogue is overloaded: two seconds in total.
 const MINT_ATTEMPTS: usize = 20;
+/// Time for which the creation of a segment waits for enough followers.
+const FOLLOWERS_WAIT_MAX: Duration = Duration::from_secs(3);
+/// Pause after a segment that got too few followers: each attempt takes a segment id.
+const FOLLOWERS_PAUSE: Duration = Duration::from_millis(500);
 
 /// A segment that records are appended to.
 pub(super) struct WritableSegment {
@@ -47,6 +61,23 @@ pub(super) struct WritableSegment {
     /// Length that was marked as synced, or is about to be.
     pub(super) marked_bytes: u64,
     pub(super) hold: SegmentHold,
+    /// Its followers; `None` if the segment has one replica.
+    pub(super) replicated: Option<Arc<ReplicatedSegment>>,
+}
+
+impl WritableSegment {
+    /// True if the segment takes more records.
+    pub(super) fn takes_appends(&self) -> bool {
+        self.replicated.as_ref().is_none_or(|replicated| replicated.takes_appends())
+    }
+}
+
+/// Reason for which a segment that has an id cannot be written.
+enum CreateFault {
+    /// The own file was not created.
+    File(io::Error),
+    /// Too few followers created theirs.
+    Followers,
 }
 
 /// Creates segments and requests their seals.
@@ -58,12 +89,21 @@ pub(super) struct SegmentLifecycle {
     pub(super) owner: Identity,
     pub(super) holds: SegmentHolds,
     pub(super) seals: mpsc::UnboundedSender<SealRequest>,
+    /// `None` if no segment has followers.
+    pub(super) appends: Option<Arc<ReplicatedAppends>>,
 }
 
 /// A request to the sealing task.
 pub(super) enum SealRequest {
-    /// Seal a segment at a length.
-    Seal(SegmentId, u64),
+    /// Seal a segment.
+    Seal {
+        /// The segment.
+        id: SegmentId,
+        /// Its length.
+        length: u64,
+        /// The replicas that have this length; empty if the record's list stays.
+        replicas: Vec<Replica>,
+    },
     /// Mark a segment as whole up to a length.
     Mark(SegmentId, u64),
     /// Reply when all earlier requests are done.
@@ -71,30 +111,59 @@ pub(super) enum SealRequest {
 }
 
 impl SegmentLifecycle {
-    /// Starts the creation of a segment; a thread can wait for the result.
+    /// Starts the creation of a segment for the writer of a queue; a thread can wait for the result.
     pub(super) fn prepare(
         self: &Arc<Self>,
         class: SegmentClass,
+        writer: &Arc<AppendQueue>,
         runtime: &tokio::runtime::Handle,
     ) -> oneshot::Receiver<Result<WritableSegment, AppendError>> {
         let (ready, answer) = oneshot::channel();
-        let segments = self.clone();
+        let (segments, writer) = (self.clone(), Arc::downgrade(writer));
         runtime.spawn(async move {
-            let made = segments.create(class).await;
+            let made = segments.create(class, &writer).await;
             if let Err(Ok(unwanted)) = ready.send(made) {
-                segments.seal(unwanted.id, unwanted.synced_bytes);
+                segments.retire(unwanted);
             }
         });
         answer
     }
 
-    /// Requests the seal of a segment. The channel needs no bound: it holds at most as many seals as segments
-    /// were open or failed.
-    pub(super) fn seal(&self, id: SegmentId, length: u64) {
+    /// Seals a segment that gets no more records, at the length that is acknowledged. With followers, when
+    /// those in step have everything, without waiting for it.
+    pub(super) fn retire(&self, segment: WritableSegment) {
+        if let Some(direct) = &segment.direct {
+            SegmentDisk::trim_padding(&segment.file, segment.id, direct.end());
+        }
+        match &segment.replicated {
+            Some(replicated) => replicated.request_seal(),
+            None => self.seal(segment.id, segment.synced_bytes),
+        }
+    }
+
+    /// Requests the seal of a segment without followers, or without records. The channel needs no bound: it
+    /// holds at most as many seals as segments were open or failed.
+    fn seal(&self, id: SegmentId, length: u64) {
         assert!(length == 0 || length >= SEGMENT_HEADER_BYTES, "a segment is sealed whole or empty");
-        if self.seals.send(SealRequest::Seal(id, length)).is_err() {
+        if self.seals.send(SealRequest::Seal { id, length, replicas: Vec::new() }).is_err() {
             tracing::warn!(segment = %id,
                 "segment not sealed because the tier has stopped; the next start seals it");
+        }
+    }
+
+    /// Ends the appends to a segment with followers, because another node closes its replicas: waits for the
+    /// write in progress and returns the synced length. `None` if this process has no such segment open; then
+    /// it never opens it.
+    pub(super) async fn close_local(&self, segment: SegmentId) -> Option<u64> {
+        let open = self.appends.as_ref()?.find_or_close(segment)?;
+        self.holds.give_up(segment);
+        Some(open.close().await)
+    }
+
+    /// Waits a limited time for the seals of segments with followers, whose writers have ended.
+    pub(super) async fn finish(&self) {
+        if let Some(appends) = &self.appends {
+            appends.finish().await;
         }
     }
 
@@ -110,48 +179,114 @@ impl SegmentLifecycle {
         }
     }
 
-    async fn create(&self, class: SegmentClass) -> Result<WritableSegment, AppendError> {
+    async fn create(
+        &self,
+        class: SegmentClass,
+        writer: &Weak<AppendQueue>,
+    ) -> Result<WritableSegment, AppendError> {
+        let until = Instant::now() + FOLLOWERS_WAIT_MAX;
         let mut attempt = 1;
         loop {
-            let minted = self.mint(class).await?;
-            let NewSegment { id, seed, .. } = minted;
-            let header = SegmentHeader::of(&minted, class, &self.owner);
-            let disk = self.disk.clone();
-            let make = move || disk.create(&header).map(|file| (file, disk.direct(&header)));
-            let made = tokio::task::spawn_blocking(make).await;
-            match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
-                Ok((file, direct)) => {
-                    let hold = self.holds.begin(id);
-                    return Ok(WritableSegment {
-                        id,
-                        seed,
-                        file,
-                        direct,
-                        synced_bytes: SEGMENT_HEADER_BYTES,
-                        floor: 0,
-                        marked_bytes: 0,
-                        hold,
-                    });
-                }
-                Err(error) => {
-                    tracing::error!(segment = %id, %error, "failed to create a segment");
-                    self.seal(id, 0);
+            let followers = self.followers(class, until).await?;
+            match self.try_create(class, &followers, writer).await? {
+                Ok(segment) => return Ok(segment),
+                Err(CreateFault::File(error)) => {
                     if attempt == CREATE_ATTEMPTS {
                         return Err(AppendError::from_io(&error));
                     }
+                    attempt += 1;
+                }
+                Err(CreateFault::Followers) => {
+                    if Instant::now() + FOLLOWERS_PAUSE > until {
+                        return Err(AppendError::NoQuorum);
+                    }
+                    mlgw_common::time::sleep(FOLLOWERS_PAUSE).await;
                 }
             }
-            attempt += 1;
         }
     }
 
-    async fn mint(&self, class: SegmentClass) -> Result<NewSegment, AppendError> {
+    /// Returns the followers of a new segment; none if it has one replica.
+    async fn followers(&self, class: SegmentClass, until: Instant) -> Result<Vec<NodeId>, AppendError> {
+        match &self.appends {
+            Some(appends) if class != SegmentClass::Scratch && self.map.is_replicated() => {
+                appends.followers(until).await
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Creates a segment on this node and its followers. One that cannot be written is sealed empty.
+    async fn try_create(
+        &self,
+        class: SegmentClass,
+        followers: &[NodeId],
+        writer: &Weak<AppendQueue>,
+    ) -> Result<Result<WritableSegment, CreateFault>, AppendError> {
+        let minted = self.mint(class, followers).await?;
+        let NewSegment { id, seed, .. } = minted;
+        let header = SegmentHeader::of(&minted, class, &self.owner);
+        let disk = self.disk.clone();
+        let make = move || disk.create(&header).map(|file| (file, disk.direct(&header)));
+        let (made, links) =
+            join(tokio::task::spawn_blocking(make), self.open_links(followers, &header)).await;
+        let (file, direct) = match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::error!(segment = %id, %error, "failed to create a segment");
+                self.seal(id, 0);
+                return Ok(Err(CreateFault::File(error)));
+            }
+        };
+        let replicated = match &self.appends {
+            Some(appends) if !followers.is_empty() => {
+                let has_quorum = links.len() + 1 >= WRITE_QUORUM;
+                let open = if has_quorum { appends.begin(id, links, writer.clone()) } else { None };
+                let Some(open) = open else {
+                    self.seal(id, 0);
+                    return Ok(Err(CreateFault::Followers));
+                };
+                Some(open)
+            }
+            _ => None,
+        };
+        Ok(Ok(WritableSegment {
+            id,
+            seed,
+            file,
+            direct,
+            synced_bytes: SEGMENT_HEADER_BYTES,
+            floor: 0,
+            marked_bytes: 0,
+            hold: self.holds.begin(id),
+            replicated,
+        }))
+    }
+
+    async fn open_links(&self, followers: &[NodeId], header: &SegmentHeader) -> Vec<OpenedLink> {
+        match &self.appends {
+            Some(appends) if !followers.is_empty() => appends.open_links(followers, header).await,
+            _ => Vec::new(),
+        }
+    }
+
+    async fn mint(&self, class: SegmentClass, followers: &[NodeId]) -> Result<NewSegment, AppendError> {
+        let quorum = if followers.is_empty() { 0 } else { WRITE_QUORUM as u32 };
+        let _creating = match &self.appends {
+            Some(appends) => Some(appends.begin_creation().await),
+            None => None,
+        };
         for _ in 0..MINT_ATTEMPTS {
-            match self.map.create(class).await {
-                Ok(minted) => return Ok(minted),
+            match self.map.create(class, followers.to_vec(), quorum).await {
+                Ok(minted) => {
+                    if let Some(appends) = &self.appends {
+                        appends.add_created(minted.id);
+                    }
+                    return Ok(minted);
+                }
                 Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
                 Err(MapError::Stopping) => return Err(AppendError::Stopping),
-                Err(error @ MapError::Refused(_)) => {
+                Err(error @ (MapError::Refused(_) | MapError::SealedElsewhere)) => {
                     tracing::error!(%error, "the catalogue did not create a segment");
                     return Err(AppendError::Io);
                 }
@@ -171,8 +306,8 @@ pub(super) async fn run_seals(
 ) {
     while let Some(request) = requests.recv().await {
         match request {
-            SealRequest::Seal(id, length) => {
-                seal(&*map, &metrics, id, length).await;
+            SealRequest::Seal { id, length, replicas } => {
+                seal(&*map, &metrics, id, length, replicas).await;
                 sealed();
             }
             SealRequest::Mark(id, length) => {
@@ -187,14 +322,25 @@ pub(super) async fn run_seals(
     }
 }
 
-async fn seal(map: &dyn SegmentMap, metrics: &HotCounters, id: SegmentId, length: u64) {
+async fn seal(
+    map: &dyn SegmentMap,
+    metrics: &HotCounters,
+    id: SegmentId,
+    length: u64,
+    replicas: Vec<Replica>,
+) {
     loop {
-        match map.seal(id, length).await {
+        match map.seal(id, length, replicas.clone()).await {
             Ok(()) => return add(&metrics.segments_sealed, 1),
+            // Also while the outcome is unknown: a repeated seal changes nothing.
             Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
             Err(MapError::Stopping) => {
                 return tracing::warn!(segment = %id,
                     "segment not sealed because the catalogue is stopping; the next start seals it");
+            }
+            Err(MapError::SealedElsewhere) => {
+                return tracing::info!(segment = %id, length,
+                    "a recovery has sealed the segment at another length, which has all acknowledged bytes");
             }
             Err(error @ MapError::Refused(_)) => {
                 return tracing::error!(segment = %id, length, %error, "failed to seal a segment");

@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use mlgw_common::clock::ManualClock;
-use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed, SegmentStamp};
+use mlgw_common::ids::{BodyId, BucketId, Generation, NodeId, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::{ObjectKey, SegmentTier, Timestamp};
-use mlgw_formats::schema::{Extent, SegmentClass};
+use mlgw_formats::schema::{Extent, Replica, SegmentClass};
 use parking_lot::Mutex;
 
 use super::map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
@@ -76,14 +76,26 @@ impl MemoryMap {
 }
 
 impl SegmentMap for MemoryMap {
-    fn create(&self, class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>> {
+    fn create(
+        &self,
+        class: SegmentClass,
+        followers: Vec<NodeId>,
+        write_quorum: u32,
+    ) -> BoxFuture<'_, Result<NewSegment, MapError>> {
+        assert!(followers.is_empty() && write_quorum == 0, "the map has one node");
         let mut segments = self.segments.lock();
         let id = segments.len() as u64 + 1;
         segments.insert(id, (class, None));
         Box::pin(async move { Ok(NewSegment { id: SegmentId(id), seed: SEED, created: Timestamp(0) }) })
     }
 
-    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
+    fn seal(
+        &self,
+        id: SegmentId,
+        length: u64,
+        replicas: Vec<Replica>,
+    ) -> BoxFuture<'_, Result<(), MapError>> {
+        assert!(replicas.is_empty(), "the map has one node");
         let mut segments = self.segments.lock();
         let known = segments.get_mut(&id.0).map(|(_, sealed)| sealed.get_or_insert(length));
         let same = known.is_some_and(|sealed| *sealed == length);

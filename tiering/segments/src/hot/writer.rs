@@ -8,12 +8,17 @@
 //! whole batch is written once more, to a new segment. If that fails too, the batch fails, and so do all
 //! appends for a second, so that a failing disk does not get a new segment per request. A power loss leaves
 //! an open segment whose tail recovery scans.
+//!
+//! With followers a batch is sent to them between its write and its sync, and acknowledged when enough of
+//! them have synced it too. Where a follower is in trouble the segment ends as after a failed sync.
 
 use mlgw_common::time::Instant;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_formats::schema::SegmentClass;
 use tokio::runtime::Handle;
@@ -24,6 +29,8 @@ use super::file::SegmentDisk;
 use super::location::RecordLocation;
 use super::metrics::{HotCounters, add};
 use super::queue::{AppendQueue, GatherLimits, PendingAppend, QueueClose, StoredAppend, WriterTask};
+use super::replicas::link::encode_frames;
+use super::replicas::primary::{BatchEnd, ReplicatedSegment};
 use super::segments::{SegmentLifecycle, WritableSegment};
 use super::space::DiskSpace;
 use crate::fair::{DiskQueues, Lane};
@@ -33,6 +40,9 @@ use mlgw_formats::segment_record::{FLOOR_BYTES, RecordAddress, encode_head};
 
 /// Time for which appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Segments that a batch may find closed, one after the other, before it fails.
+const CLOSED_SEGMENTS_MAX: usize = 4;
 
 /// Minimum gather time: on a device with fast syncs, clients need longer than a sync to send their next
 /// append.
@@ -102,7 +112,7 @@ impl SegmentWriter {
         if let Some(prepared) = self.prepared.take()
             && let Ok(Ok(unused)) = prepared.blocking_recv()
         {
-            self.shared.segments.seal(unused.id, unused.synced_bytes);
+            self.shared.segments.retire(unused);
         }
     }
 
@@ -159,13 +169,14 @@ impl SegmentWriter {
             self.refused_since = None;
         }
         let mut stored = self.try_store(batch);
-        if matches!(stored, Err(BatchError::Disk(_))) {
+        if matches!(stored, Err(BatchError::Disk(_) | BatchError::Followers)) {
             add(&self.shared.metrics.batches_retried, 1);
             stored = self.try_store(batch);
         }
         stored.map_err(|failed| {
             let error = match failed {
                 BatchError::Disk(error) => AppendError::from_io(&error),
+                BatchError::Followers => AppendError::NoQuorum,
                 BatchError::NoSegment(error) => error,
             };
             self.refused_since = Some((Instant::now(), error));
@@ -173,10 +184,30 @@ impl SegmentWriter {
         })
     }
 
-    fn try_store(&mut self, batch: &[PendingAppend]) -> Result<(), BatchError> {
-        if self.segment.is_none() {
-            self.segment = Some(self.next_segment().map_err(BatchError::NoSegment)?);
+    /// Begins a write to the open segment, or to a new one if that takes no more appends.
+    fn begin_write(&mut self) -> Result<(), AppendError> {
+        for _ in 0..CLOSED_SEGMENTS_MAX {
+            let segment = match self.segment.take() {
+                Some(segment) => segment,
+                None => self.next_segment()?,
+            };
+            let begun = segment.replicated.as_ref().is_none_or(|replicated| replicated.begin_write());
+            let is_abandoned =
+                segment.replicated.as_ref().is_some_and(|replicated| replicated.is_abandoned());
+            self.segment = Some(segment);
+            if is_abandoned {
+                return Err(AppendError::Stopping);
+            }
+            if begun {
+                return Ok(());
+            }
+            self.retire();
         }
+        Err(AppendError::NoQuorum)
+    }
+
+    fn try_store(&mut self, batch: &[PendingAppend]) -> Result<(), BatchError> {
+        self.begin_write().map_err(BatchError::NoSegment)?;
         let Some(segment) = &mut self.segment else { return Err(BatchError::NoSegment(AppendError::Io)) };
         let shared = self.shared.clone();
         let disk = &shared.segments.disk;
@@ -186,14 +217,18 @@ impl SegmentWriter {
         let begin = Instant::now();
         let floor = shared.segments.map.synced_entries();
         let end = write_batch(disk, segment, batch, floor, &mut self.heads, &mut self.locations);
+        if let (Ok(end), Some(replicated)) = (&end, &segment.replicated) {
+            send_batch(replicated, segment.synced_bytes..*end, batch, &self.heads, &self.locations);
+        }
         // Moved chunks may have been durable for years: referring to a copy that is not durable could lose
         // them.
         let always = self.class == SegmentClass::Moved && !shared.is_disposable;
         let sync = if always { SegmentDisk::sync_always } else { SegmentDisk::sync };
         let synced = end.and_then(|end| sync(disk, &segment.file, segment.id).map(|()| end));
         drop(place);
+        let stored = wait_acknowledged(segment.replicated.as_deref(), synced);
         (self.last_batch_duration, self.last_batch_chunks) = (begin.elapsed(), batch.len());
-        match synced {
+        match stored {
             Ok(end) => {
                 assert!(end >= segment.synced_bytes + bytes as u64, "a batch has at least the queued bytes");
                 // Bytes of the log floor, in addition to the reservation.
@@ -207,14 +242,27 @@ impl SegmentWriter {
                 self.prepare_ahead();
                 Ok(())
             }
-            Err(error) => {
-                tracing::error!(segment = %segment.id, %error, "a batch failed; closing its segment");
-                // The file is never written again.
-                segment.direct = None;
-                self.retire();
-                Err(BatchError::Disk(error))
+            Err(failed) => {
+                self.end_segment(&failed);
+                Err(failed)
             }
         }
+    }
+
+    /// Ends the open segment after a failed batch. Its file is never written again.
+    fn end_segment(&mut self, failed: &BatchError) {
+        let Some(segment) = &mut self.segment else { return };
+        match failed {
+            BatchError::Disk(error) => {
+                tracing::error!(segment = %segment.id, %error, "a batch failed; closing its segment");
+                segment.direct = None;
+            }
+            BatchError::Followers => {
+                tracing::info!(segment = %segment.id, "a batch is stored again in another segment");
+            }
+            BatchError::NoSegment(_) => {}
+        }
+        self.retire();
     }
 
     /// Cause under which the writes of this writer are counted.
@@ -256,18 +304,16 @@ impl SegmentWriter {
 
     /// Begins another segment if the open one was given up.
     fn roll(&mut self) {
-        if self.segment.as_ref().is_some_and(|segment| segment.hold.is_given_up()) {
+        let has_ended = |segment: &WritableSegment| segment.hold.is_given_up() || !segment.takes_appends();
+        if self.segment.as_ref().is_some_and(has_ended) {
             self.retire();
         }
     }
 
-    /// Seals the open segment at its synced length.
+    /// Seals the open segment at its acknowledged length.
     fn retire(&mut self) {
         if let Some(segment) = self.segment.take() {
-            if segment.direct.is_some() {
-                SegmentDisk::trim_padding(&segment.file, segment.id, segment.synced_bytes);
-            }
-            self.shared.segments.seal(segment.id, segment.synced_bytes);
+            self.shared.segments.retire(segment);
         }
     }
 
@@ -278,7 +324,7 @@ impl SegmentWriter {
         {
             return Ok(segment);
         }
-        let made = self.shared.segments.prepare(self.class, &self.shared.runtime).blocking_recv();
+        let made = self.prepare().blocking_recv();
         made.unwrap_or(Err(AppendError::Stopping))
     }
 
@@ -286,8 +332,12 @@ impl SegmentWriter {
     fn prepare_ahead(&mut self) {
         let filled = self.segment.as_ref().map_or(0, |segment| segment.synced_bytes);
         if self.prepared.is_none() && filled >= self.shared.segment_bytes / 4 * 3 {
-            self.prepared = Some(self.shared.segments.prepare(self.class, &self.shared.runtime));
+            self.prepared = Some(self.prepare());
         }
+    }
+
+    fn prepare(&self) -> oneshot::Receiver<Result<WritableSegment, AppendError>> {
+        self.shared.segments.prepare(self.class, &self.queue, &self.shared.runtime)
     }
 }
 
@@ -323,8 +373,10 @@ fn reply_to_all(
 }
 
 enum BatchError {
-    /// The open segment failed and was given up.
+    /// The own disk failed, and the open segment was given up.
     Disk(io::Error),
+    /// The open segment was sealed before the batch, because a follower is in trouble.
+    Followers,
     /// There is no segment to write to.
     NoSegment(AppendError),
 }
@@ -365,6 +417,41 @@ fn write_batch(
         write_cached(disk, segment, pieces(batch, heads, locations))?;
     }
     Ok(offset)
+}
+
+/// Sends a batch that was written at `range` of the segment's file to the followers. Payloads are shared.
+fn send_batch(
+    replicated: &ReplicatedSegment,
+    range: Range<u64>,
+    batch: &[PendingAppend],
+    heads: &[u8],
+    locations: &[RecordLocation],
+) {
+    let mut rest = Bytes::copy_from_slice(heads);
+    let records = batch.iter().zip(locations).map(|(pending, location)| {
+        (rest.split_to(location.head_bytes as usize), pending.data.stored.clone())
+    });
+    let frames = encode_frames(range.start, records);
+    replicated.send(range.end, &frames);
+}
+
+/// Waits until enough followers have a batch whose write and sync here had this result. Returns the end of
+/// the batch.
+fn wait_acknowledged(
+    replicated: Option<&ReplicatedSegment>,
+    synced: io::Result<u64>,
+) -> Result<u64, BatchError> {
+    let Some(replicated) = replicated else { return synced.map_err(BatchError::Disk) };
+    let end = synced.map_err(|error| {
+        replicated.own_failed();
+        BatchError::Disk(error)
+    })?;
+    replicated.own_synced(end);
+    match replicated.wait(end) {
+        BatchEnd::Acknowledged => Ok(end),
+        BatchEnd::NotIncluded => Err(BatchError::Followers),
+        BatchEnd::Abandoned => Err(BatchError::NoSegment(AppendError::Stopping)),
+    }
 }
 
 /// Returns the headers and payloads of a batch, alternating.

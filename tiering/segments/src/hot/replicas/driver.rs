@@ -63,6 +63,7 @@ pub(in crate::hot) async fn run(
         if catalogue.cluster_version() < REPLICATION_CLUSTER_VERSION {
             continue;
         }
+        count(&replication.counters.passes, 1);
         let nodes = replication.options.nodes.storage_nodes();
         let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, nodes };
         match driver.run_pass(&context).await {
@@ -71,6 +72,14 @@ pub(in crate::hot) async fn run(
             Err(_) if compaction.is_stopped() => return,
             Err(error) => tracing::warn!(%error, "a pass over the replicas of this node failed"),
         }
+    }
+}
+
+#[cfg(test)]
+impl Replication {
+    /// Number of passes that the driver has begun.
+    pub(in crate::hot) fn passes(&self) -> u64 {
+        self.counters.passes.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 

@@ -22,6 +22,8 @@ pub struct ReplicationStatus {
 /// Counters behind the status.
 #[derive(Debug, Default)]
 pub(super) struct ReplicationCounters {
+    /// Passes that the driver has begun.
+    pub(super) passes: AtomicU64,
     pub(super) copied_segments: AtomicU64,
     pub(super) copied_bytes: AtomicU64,
     pub(super) healed_segments: AtomicU64,

@@ -1,7 +1,10 @@
-//! Tests of copies of sealed segments: several nodes in one process, with directories of their own.
+//! Tests of replicas of segments: several nodes in one process, with directories of their own.
 
+mod appending;
 mod driving;
 mod fetching;
+mod following;
+mod recovering;
 mod serving;
 mod sweeping;
 mod testbed;

@@ -194,6 +194,8 @@ async fn replicas_whose_files_are_lost_are_copied_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_neither_seals_nor_compacts_segments_of_another_owner() {
     let (nodes, second, _, _) = two_nodes().await;
+    // The open segment gets no follower.
+    nodes.cluster.set_nodes([]);
     let opened = append(&nodes.bench.tier, chunk(1, vec![1; 100])).await.unwrap().segment_id();
     for (object, _) in &nodes.objects {
         nodes.bench.delete(object).await;

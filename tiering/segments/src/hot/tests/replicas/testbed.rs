@@ -1,16 +1,17 @@
 //! A cluster in one process: each node has a tier with directories of its own, and all share one catalogue.
 //!
-//! Node 1 is the tier of a [`Bench`], which owns all segments. Nodes read each other's replicas without a
-//! network; reads are recorded and can be made to fail. While no storage nodes are set the drivers decide
-//! nothing.
+//! Node 1 is the tier of a [`Bench`], which owns all segments unless a test appends to another tier. Nodes
+//! read each other's replicas and follow each other's segments without a network; reads are recorded and can
+//! be made to fail. While no storage nodes are set the drivers decide nothing, and segments have no
+//! followers.
 
 use super::super::bench::{Bench, BenchOptions};
 use super::super::*;
 use crate::hot::compaction::MoveStepError;
 use crate::hot::replicas::fetch::{CopyPlan, ReplicaCopy, copy_replica};
 use crate::hot::{
-    CompactionSettings, Intercept, ReplicaBytes, ReplicationOptions, SegmentPeers, StorageNodes,
-    segment_file_name,
+    CompactionSettings, FileCall, Intercept, InterceptAction, ReplicaBytes, ReplicationOptions, SegmentPeers,
+    StorageNodes, segment_file_name,
 };
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::Lineage;
@@ -21,6 +22,7 @@ use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::ReadReplica;
 use mlgw_metadata::Catalogue;
 use mlgw_replication::StorageNode;
+use parking_lot::Condvar;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -33,7 +35,7 @@ pub(super) const OBJECT_BYTES: usize = 150_000;
 /// Fault of the reads from a node.
 #[derive(Clone, Debug)]
 pub(super) enum SourceFault {
-    /// No read is opened.
+    /// No read is opened, and no replica is opened or closed.
     Unreachable,
     /// Every stream breaks off after this many bytes.
     BreaksAfter(u64),
@@ -56,8 +58,6 @@ pub(super) struct TestCluster {
     nodes: Mutex<Vec<StorageNode>>,
     faults: Mutex<BTreeMap<NodeId, SourceFault>>,
     pub(super) reads: Mutex<Vec<RecordedRead>>,
-    /// Passes that the driver of each node has begun.
-    passes: Mutex<BTreeMap<NodeId, u64>>,
     /// Catalogue in which the record of a segment is changed before the next read.
     interference: Mutex<Option<Catalogue>>,
 }
@@ -70,7 +70,6 @@ struct TestNode {
 
 impl StorageNodes for TestNode {
     fn storage_nodes(&self) -> Vec<StorageNode> {
-        *self.cluster.passes.lock().entry(self.own).or_default() += 1;
         self.cluster.nodes.lock().clone()
     }
 }
@@ -88,9 +87,95 @@ impl SegmentPeers for TestNode {
             self.cluster.open_read(node, &decoded)
         })
     }
+
+    fn append(
+        &self,
+        node: NodeId,
+        head: Bytes,
+        frames: ReplicaBytes,
+    ) -> BoxFuture<'_, io::Result<ReplicaBytes>> {
+        Box::pin(async move {
+            let tier = self.cluster.reached(node)?;
+            tier.open_replica(self.own, &head, frames).await.map_err(io::Error::other)
+        })
+    }
+
+    fn close(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>> {
+        Box::pin(async move {
+            let tier = self.cluster.reached(node)?;
+            tier.close_replica(&request).await.map_err(io::Error::other)
+        })
+    }
+}
+
+/// A disk whose syncs of records wait while it is blocked, and can be made to fail.
+#[derive(Default)]
+pub(super) struct BlockedDisk {
+    state: Mutex<BlockedSyncs>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct BlockedSyncs {
+    is_blocked: bool,
+    waiting: usize,
+    fails: bool,
+}
+
+impl BlockedDisk {
+    /// Blocks syncs until the result is dropped.
+    pub(super) fn block(self: &Arc<Self>) -> BlockedDiskGuard {
+        self.state.lock().is_blocked = true;
+        BlockedDiskGuard(self.clone())
+    }
+
+    /// Lets the next sync fail.
+    pub(super) fn fail_next(&self) {
+        self.state.lock().fails = true;
+    }
+
+    /// True while a sync waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state.lock().waiting > 0
+    }
+}
+
+/// Also ends the block when a test fails, so that its nodes can stop.
+pub(super) struct BlockedDiskGuard(Arc<BlockedDisk>);
+
+impl Drop for BlockedDiskGuard {
+    fn drop(&mut self) {
+        self.0.state.lock().is_blocked = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Intercept for BlockedDisk {
+    fn before(&self, call: FileCall, _segment: Option<SegmentId>) -> InterceptAction {
+        if call != FileCall::Sync {
+            return InterceptAction::Go;
+        }
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.fails) {
+            return InterceptAction::Fail(5);
+        }
+        state.waiting += 1;
+        while state.is_blocked {
+            self.changed.wait(&mut state);
+        }
+        state.waiting -= 1;
+        InterceptAction::Go
+    }
 }
 
 impl TestCluster {
+    /// Returns the tier of a node for a request of another one.
+    fn reached(&self, node: NodeId) -> io::Result<HotTier> {
+        let is_reached = !matches!(self.faults.lock().get(&node), Some(SourceFault::Unreachable));
+        let tier = self.tiers.lock().get(&node).cloned();
+        tier.filter(|_| is_reached).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
     fn open_read(&self, node: NodeId, request: &ReadReplica) -> io::Result<ReplicaBytes> {
         let range = request.range();
         let read = RecordedRead { source: node.0, segment: request.segment_id(), range: range.clone() };
@@ -163,7 +248,8 @@ impl TestCluster {
 
     /// Waits until the driver of a node has ended a pass that begins after this call.
     pub(super) async fn pass(&self, node: u64) {
-        let begun = || self.passes.lock().get(&NodeId(node)).copied().unwrap_or(0);
+        let replication = self.tier(node).inner.replicas.replication().unwrap();
+        let begun = || replication.passes();
         let before = begun();
         // The begin of the next pass ends the awaited one.
         self.until(|| begun() >= before + 2).await;
@@ -248,6 +334,11 @@ impl TestNodes {
         tier.shutdown().await;
     }
 
+    /// Ends the tier of a node without a seal, as a kill of its process does.
+    pub(super) fn kill(&self, node: u64) {
+        drop(self.cluster.tiers.lock().remove(&NodeId(node)).unwrap());
+    }
+
     pub(super) async fn close(self) {
         let tiers = std::mem::take(&mut *self.cluster.tiers.lock());
         for (_, tier) in tiers.into_iter().filter(|(node, _)| *node != NodeId(1)) {
@@ -266,6 +357,10 @@ impl TestNodes {
 
     pub(super) fn record(&self, segment: SegmentId) -> SegmentRecord {
         self.bench.catalogue.segment_record(segment).unwrap().unwrap()
+    }
+
+    pub(super) fn is_sealed(&self, segment: SegmentId) -> bool {
+        self.record(segment).state() == SegmentState::Sealed
     }
 
     /// The segment with the first chunk of an object.

@@ -1,0 +1,257 @@
+//! Replication of the open segments of this node: their followers, and which of them are open.
+//!
+//! A segment is in the list of open ones from the creation of its files until its seal is proposed. A request
+//! to close a segment of this node that is not open, because its files are just created, prevents that it
+//! opens. Segments that this process has created are known, so that the recovery distinguishes them from
+//! those that an earlier process left open. All of this is in memory: after a power loss every open segment
+//! of this node was left by an earlier process.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::time::{Instant, sleep};
+use mlgw_formats::schema::{Replica, SegmentClass};
+use mlgw_formats::segment_calls::OpenReplica;
+use mlgw_formats::segment_header::SegmentHeader;
+use mlgw_replication::{SealProposal, StorageNode};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc};
+
+use super::ReplicationOptions;
+use super::followers::{FollowerChoice, choose_followers};
+use super::link::{OPEN_MAX, OpenedLink, open_link};
+use super::peers_health::FollowerHealth;
+use super::primary::ReplicatedSegment;
+use crate::hot::AppendError;
+use crate::hot::queue::AppendQueue;
+use crate::hot::segments::SealRequest;
+
+/// Interval at which late and trailing followers are found.
+const TICK: Duration = Duration::from_millis(100);
+/// Pause before the storage nodes are looked at again when too few of them can follow.
+const CHOICE_PAUSE: Duration = Duration::from_millis(100);
+/// Time for which a stop waits for the last acknowledgements of followers.
+const FINISH_MAX: Duration = Duration::from_secs(2);
+const FINISH_CHECK: Duration = Duration::from_millis(10);
+
+/// Replication of the open segments of this node.
+pub(in crate::hot) struct ReplicatedAppends {
+    own: NodeId,
+    /// Name of the segment directory of every node.
+    location: String,
+    options: ReplicationOptions,
+    health: FollowerHealth,
+    seals: mpsc::UnboundedSender<SealRequest>,
+    /// Begin of the clock of the decisions.
+    begun: Instant,
+    /// Segments that followers were chosen for.
+    turn: AtomicUsize,
+    /// Locked for reading while a segment is created in the catalogue.
+    creations: Arc<RwLock<()>>,
+    known: Mutex<KnownSegments>,
+}
+
+/// The segments of this process.
+#[derive(Default)]
+struct KnownSegments {
+    open: HashMap<SegmentId, Arc<ReplicatedSegment>>,
+    /// Segments that were to be closed while they were not open: they never open.
+    closed: BTreeSet<SegmentId>,
+    /// Segments that this process has created, except old sealed ones.
+    created: BTreeSet<SegmentId>,
+    is_abandoned: bool,
+}
+
+impl ReplicatedAppends {
+    pub(in crate::hot) fn new(
+        own: NodeId,
+        location: String,
+        options: ReplicationOptions,
+        seals: mpsc::UnboundedSender<SealRequest>,
+    ) -> Self {
+        Self {
+            own,
+            location,
+            options,
+            health: FollowerHealth::default(),
+            seals,
+            begun: Instant::now(),
+            turn: AtomicUsize::new(0),
+            creations: Arc::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) const fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Returns the followers of a new segment, none if the cluster has no other storage node. Waits until one
+    /// can follow, but not beyond `until`.
+    pub(in crate::hot) async fn followers(&self, until: Instant) -> Result<Vec<NodeId>, AppendError> {
+        let turn = self.turn.fetch_add(1, Relaxed);
+        loop {
+            if self.known.lock().is_abandoned {
+                return Err(AppendError::Stopping);
+            }
+            let nodes = self.refresh();
+            match choose_followers(self.own, &nodes, &self.health.usable(), turn) {
+                FollowerChoice::Alone => return Ok(Vec::new()),
+                FollowerChoice::Nodes(nodes) => return Ok(nodes),
+                FollowerChoice::TooFew if Instant::now() >= until => return Err(AppendError::NoQuorum),
+                FollowerChoice::TooFew => sleep(CHOICE_PAUSE).await,
+            }
+        }
+    }
+
+    /// Held while a segment is created in the catalogue, until [`Self::add_created`].
+    pub(in crate::hot) async fn begin_creation(&self) -> OwnedRwLockReadGuard<()> {
+        self.creations.clone().read_owned().await
+    }
+
+    pub(in crate::hot) fn add_created(&self, segment: SegmentId) {
+        self.known.lock().created.insert(segment);
+    }
+
+    /// Returns a guard under which every segment of this process in the catalogue is known; `None` while one
+    /// is being created.
+    pub(super) fn pause_creations(&self) -> Option<OwnedRwLockWriteGuard<()>> {
+        self.creations.clone().try_write_owned().ok()
+    }
+
+    /// Forgets created segments that were sealed: those before `next` that are not among the open ones. The
+    /// rows of this node may not have later ones yet. Returns the remaining segments.
+    pub(super) fn retain_created(&self, open: &BTreeSet<SegmentId>, next: SegmentId) -> BTreeSet<SegmentId> {
+        let mut known = self.known.lock();
+        known.created.retain(|segment| *segment >= next || open.contains(segment));
+        known.created.clone()
+    }
+
+    /// Opens the streams to followers, which create their files. Returns those that did within
+    /// [`OPEN_MAX`].
+    pub(in crate::hot) async fn open_links(
+        &self,
+        nodes: &[NodeId],
+        header: &SegmentHeader,
+    ) -> Vec<OpenedLink> {
+        let is_background = header.class == SegmentClass::Moved;
+        let request = OpenReplica { header: Bytes::copy_from_slice(&header.encode()), is_background };
+        let request = request.encode_request();
+        let open = |node: &NodeId| open_link(self.options.peers.clone(), *node, request.clone());
+        let opened = join_all(nodes.iter().map(open)).await;
+        let mut links = Vec::new();
+        for (node, link) in nodes.iter().zip(opened) {
+            match link {
+                Ok(link) => links.push(link),
+                Err(error) => {
+                    tracing::warn!(segment = %header.id, %node, %error, "a node does not follow a segment");
+                    if error.kind() == io::ErrorKind::TimedOut {
+                        self.health.unanswered(*node, OPEN_MAX, self.begun.elapsed());
+                    }
+                }
+            }
+        }
+        links
+    }
+
+    /// Begins to append to a segment whose files were created. `None` if it was closed meanwhile, or the tier
+    /// ends.
+    pub(in crate::hot) fn begin(
+        self: &Arc<Self>,
+        segment: SegmentId,
+        links: Vec<OpenedLink>,
+        writer: Weak<AppendQueue>,
+    ) -> Option<Arc<ReplicatedSegment>> {
+        let mut known = self.known.lock();
+        if known.is_abandoned || known.closed.contains(&segment) {
+            return None;
+        }
+        let open = ReplicatedSegment::begin(segment, self.own, links, self, writer);
+        let other = known.open.insert(segment, open.clone());
+        assert!(other.is_none(), "a segment is opened once");
+        Some(open)
+    }
+
+    /// Returns the segment if it is open here. Otherwise it never opens from now on.
+    pub(in crate::hot) fn find_or_close(&self, segment: SegmentId) -> Option<Arc<ReplicatedSegment>> {
+        let mut known = self.known.lock();
+        let open = known.open.get(&segment).cloned();
+        if open.is_none() {
+            known.closed.insert(segment);
+        }
+        open
+    }
+
+    /// Requests the seal of a segment, and forgets it.
+    pub(super) fn propose(&self, proposal: &SealProposal) {
+        let (id, length) = (proposal.segment, proposal.length);
+        let replica =
+            |node: &NodeId| Replica { node: node.0, location: self.location.clone(), ..Replica::default() };
+        let replicas = proposal.replicas.iter().map(replica).collect();
+        if self.seals.send(SealRequest::Seal { id, length, replicas }).is_err() {
+            tracing::warn!(segment = %id, "segment not sealed because the tier has stopped; it is recovered");
+        }
+        // Dropped without the lock.
+        let _sealed = self.known.lock().open.remove(&id);
+    }
+
+    /// Records an answer of a follower, and the time that it took.
+    pub(super) fn answered(&self, node: NodeId, took: Duration) {
+        self.health.answered(node, took, self.begun.elapsed());
+    }
+
+    /// Waits a limited time until the seals of all segments are proposed, whose writers have ended.
+    pub(in crate::hot) async fn finish(&self) {
+        let until = Instant::now() + FINISH_MAX;
+        while !self.known.lock().open.is_empty() && Instant::now() < until {
+            sleep(FINISH_CHECK).await;
+        }
+        self.open().iter().for_each(|segment| segment.drop_incomplete());
+    }
+
+    /// Ends all segments without a seal, as a kill of the process does.
+    pub(in crate::hot) fn abandon(&self) {
+        let mut known = self.known.lock();
+        known.is_abandoned = true;
+        let open = std::mem::take(&mut known.open);
+        drop(known);
+        open.values().for_each(|segment| segment.abandon());
+    }
+
+    fn open(&self) -> Vec<Arc<ReplicatedSegment>> {
+        self.known.lock().open.values().cloned().collect()
+    }
+
+    fn refresh(&self) -> Vec<StorageNode> {
+        let nodes = self.options.nodes.storage_nodes();
+        self.health.refresh(self.own, &nodes, self.begun.elapsed());
+        nodes
+    }
+
+    fn tick(&self) {
+        let open = self.open();
+        if open.is_empty() {
+            return;
+        }
+        self.refresh();
+        for (node, age) in open.iter().flat_map(|segment| segment.unanswered()) {
+            self.health.unanswered(node, age, self.begun.elapsed());
+        }
+        let usable = self.health.usable();
+        open.iter().for_each(|segment| segment.tick(&usable));
+    }
+}
+
+/// Finds late and trailing followers until the tier is dropped.
+pub(in crate::hot) async fn run_ticks(appends: Weak<ReplicatedAppends>) {
+    loop {
+        sleep(TICK).await;
+        let Some(appends) = appends.upgrade() else { return };
+        appends.tick();
+    }
+}

@@ -1,0 +1,324 @@
+//! The replicas of open segments that this node follows, or has closed, since its start. In memory.
+//!
+//! The right to append to a replica is granted once for each segment, to the stream of its writer. It ends
+//! with the stream, with the first fault of the stream or of the disk, and with a request to close. Nothing
+//! gives it back: an entry stays while anything uses it, and afterwards the file on the disk prevents that
+//! the segment is opened again. A restart forgets all entries and so ends all rights.
+//!
+//! Invariants: at most one call on the file of a replica is in progress. It begins only while the right
+//! exists, and who ends the right can wait for it. A length counts as synced only after the sync of all bytes
+//! before it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::limits::PEER_APPEND_STREAMS_MAX;
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+
+/// Maximum number of replicas that one node appends to. Each has bytes in memory.
+pub(super) const FOLLOWED_MAX: usize = PEER_APPEND_STREAMS_MAX;
+/// Number of entries from which unused ones are dropped.
+const ENTRIES_PRUNED_FROM: usize = 1024;
+
+/// The replicas that were opened or closed since the start.
+pub(super) struct FollowedReplicas {
+    entries: Mutex<HashMap<SegmentId, Arc<FollowedReplica>>>,
+    /// Makes the tasks of the replicas look if the tier has stopped.
+    wake: watch::Sender<()>,
+}
+
+/// Reason for which no right is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRight {
+    /// The segment was opened or closed before.
+    Known,
+    /// The node appends to as many replicas as it may.
+    TooMany,
+}
+
+/// A replica that was opened or closed.
+#[derive(Debug)]
+pub(super) struct FollowedReplica {
+    pub(super) segment: SegmentId,
+    /// The node that opened the replica; `None` if it was only closed.
+    writer: Option<NodeId>,
+    state: watch::Sender<FollowedState>,
+    /// Locked while the file is read for an answer to a request to close.
+    pub(super) closing: AsyncMutex<()>,
+}
+
+/// State of a replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FollowedState {
+    may_append: bool,
+    /// True while the file is created, or written and synced.
+    is_writing: bool,
+    /// True if this process has created the file, and no call on it has failed.
+    is_known: bool,
+    /// Synced length.
+    pub(super) synced: u64,
+    /// Reason for which the right ended, unless the stream ended cleanly.
+    pub(super) fault: Option<String>,
+}
+
+impl FollowedState {
+    fn in_creation() -> Self {
+        Self { may_append: true, is_writing: true, is_known: true, ..Self::default() }
+    }
+
+    /// True if the synced length does not change any more.
+    pub(super) const fn is_final(&self) -> bool {
+        !self.may_append && !self.is_writing
+    }
+
+    /// True while the stream of the writer may append.
+    pub(super) const fn may_append(&self) -> bool {
+        self.may_append
+    }
+
+    fn end_right(&mut self, fault: &str) {
+        if std::mem::take(&mut self.may_append) {
+            self.fault = Some(fault.to_owned());
+        }
+    }
+}
+
+impl Default for FollowedReplicas {
+    fn default() -> Self {
+        Self { entries: Mutex::default(), wake: watch::Sender::new(()) }
+    }
+}
+
+impl FollowedReplicas {
+    /// Makes the tasks of the replicas look if the tier has stopped.
+    pub(super) fn wake(&self) {
+        self.wake.send_replace(());
+    }
+
+    /// Changes with each wake-up, and fails when the tier was dropped.
+    pub(super) fn wakes(&self) -> watch::Receiver<()> {
+        self.wake.subscribe()
+    }
+
+    /// Grants a node the right to append to a replica, and begins the creation of its file.
+    ///
+    /// # Errors
+    /// See [`NoRight`].
+    pub(super) fn open(
+        &self,
+        writer: NodeId,
+        segment: SegmentId,
+    ) -> Result<(AppendRight, FileCallInProgress), NoRight> {
+        let mut entries = self.entries.lock();
+        if entries.contains_key(&segment) {
+            return Err(NoRight::Known);
+        }
+        let is_open = |of: &&Arc<FollowedReplica>| of.writer == Some(writer) && of.state.borrow().may_append;
+        if entries.values().filter(is_open).count() >= FOLLOWED_MAX {
+            return Err(NoRight::TooMany);
+        }
+        prune(&mut entries);
+        let replica = Arc::new(FollowedReplica::new(segment, Some(writer), FollowedState::in_creation()));
+        entries.insert(segment, replica.clone());
+        Ok((AppendRight(replica.clone()), FileCallInProgress { replica, synced: None }))
+    }
+
+    /// Returns the entry of a segment whose right to append was ended. From now on the segment is never
+    /// opened.
+    pub(super) fn close(&self, segment: SegmentId) -> Arc<FollowedReplica> {
+        let mut entries = self.entries.lock();
+        prune(&mut entries);
+        let new = || Arc::new(FollowedReplica::new(segment, None, FollowedState::default()));
+        let replica = entries.entry(segment).or_insert_with(new).clone();
+        replica.end("the replica was closed");
+        replica
+    }
+}
+
+/// Drops entries that nothing uses, if there are many. Only the map has a reference to such an entry, and
+/// another one is made only under its lock.
+fn prune(entries: &mut HashMap<SegmentId, Arc<FollowedReplica>>) {
+    if entries.len() >= ENTRIES_PRUNED_FROM {
+        entries.retain(|_, replica| Arc::strong_count(replica) > 1);
+    }
+}
+
+impl FollowedReplica {
+    fn new(segment: SegmentId, writer: Option<NodeId>, state: FollowedState) -> Self {
+        Self { segment, writer, state: watch::Sender::new(state), closing: AsyncMutex::default() }
+    }
+
+    /// The state, and its changes.
+    pub(super) fn states(&self) -> watch::Receiver<FollowedState> {
+        self.state.subscribe()
+    }
+
+    /// Ends the right to append. The first fault is kept.
+    pub(super) fn end(&self, fault: &str) {
+        self.state.send_modify(|state| state.end_right(fault));
+    }
+
+    /// Ends the right to append because the stream ended cleanly.
+    pub(super) fn complete(&self) {
+        self.state.send_modify(|state| state.may_append = false);
+    }
+
+    /// Begins a write and its sync; `None` if the right to append has ended.
+    pub(super) fn begin_write(self: &Arc<Self>) -> Option<FileCallInProgress> {
+        let begun = self.state.send_if_modified(|state| {
+            assert!(!state.is_writing, "a replica is written by one call at a time");
+            state.is_writing = state.may_append;
+            state.is_writing
+        });
+        begun.then(|| FileCallInProgress { replica: self.clone(), synced: None })
+    }
+
+    /// Waits until no call on the file is in progress. Returns the synced length if this process has written
+    /// all of the file. The right to append must have ended.
+    pub(super) async fn final_length(&self) -> Option<u64> {
+        let mut states = self.states();
+        // The sender is a field of this replica, so the wait does not fail.
+        let state = states.wait_for(FollowedState::is_final).await.map(|state| state.clone());
+        state.ok().filter(|state| state.is_known).map(|state| state.synced)
+    }
+}
+
+/// The right to append to a replica, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct AppendRight(pub(super) Arc<FollowedReplica>);
+
+impl Drop for AppendRight {
+    fn drop(&mut self) {
+        self.0.end("the stream of the writer was given up");
+    }
+}
+
+/// A call on the file of a replica. Unless it succeeds before this is dropped, the right to append ends, and
+/// the length of the file is unknown.
+#[derive(Debug)]
+pub(super) struct FileCallInProgress {
+    replica: Arc<FollowedReplica>,
+    synced: Option<u64>,
+}
+
+impl FileCallInProgress {
+    /// Ends the call: the file is synced up to `length`.
+    pub(super) fn succeed(mut self, length: u64) {
+        self.synced = Some(length);
+    }
+
+    /// Ends the call with a fault.
+    pub(super) fn fail(self, fault: &str) {
+        self.replica.end(fault);
+    }
+}
+
+impl Drop for FileCallInProgress {
+    fn drop(&mut self) {
+        self.replica.state.send_modify(|state| {
+            state.is_writing = false;
+            match self.synced {
+                Some(length) => {
+                    assert!(length > state.synced, "the synced length of a replica only grows");
+                    state.synced = length;
+                }
+                None => {
+                    state.is_known = false;
+                    state.end_right("a call on the file of the replica failed");
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRIES_PRUNED_FROM, FOLLOWED_MAX, FollowedReplicas, NoRight};
+    use futures_util::FutureExt as _;
+    use mlgw_common::ids::{NodeId, SegmentId};
+
+    const ONE: NodeId = NodeId(1);
+    const SEGMENT: SegmentId = SegmentId(7);
+
+    #[tokio::test]
+    async fn a_replica_is_opened_once_and_never_after_it_was_closed() {
+        let followed = FollowedReplicas::default();
+        let (right, creation) = followed.open(ONE, SEGMENT).unwrap();
+        creation.succeed(64);
+        assert_eq!(followed.open(ONE, SEGMENT).unwrap_err(), NoRight::Known);
+        right.0.complete();
+        drop(right);
+        assert_eq!(followed.open(ONE, SEGMENT).unwrap_err(), NoRight::Known);
+        assert_eq!(followed.close(SEGMENT).final_length().await, Some(64));
+        let closed = followed.close(SegmentId(8));
+        assert_eq!(followed.open(ONE, SegmentId(8)).unwrap_err(), NoRight::Known);
+        assert_eq!(closed.final_length().await, None, "this process has no file");
+    }
+
+    #[tokio::test]
+    async fn a_close_waits_for_the_write_in_progress_and_prevents_the_next_one() {
+        let followed = FollowedReplicas::default();
+        let (right, creation) = followed.open(ONE, SEGMENT).unwrap();
+        creation.succeed(64);
+        let write = right.0.begin_write().unwrap();
+        let closed = followed.close(SEGMENT);
+        assert_eq!(closed.final_length().now_or_never(), None, "the write is in progress");
+        write.succeed(100);
+        assert_eq!(closed.final_length().await, Some(100));
+        assert!(right.0.begin_write().is_none());
+        assert_eq!(closed.states().borrow().fault.as_deref(), Some("the replica was closed"));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_fails_or_is_given_up_ends_the_right_and_makes_the_length_unknown() {
+        for is_given_up in [false, true] {
+            let followed = FollowedReplicas::default();
+            let (right, creation) = followed.open(ONE, SEGMENT).unwrap();
+            creation.succeed(64);
+            let write = right.0.begin_write().unwrap();
+            if is_given_up {
+                drop(write)
+            } else {
+                write.fail("no disk")
+            };
+            assert!(right.0.begin_write().is_none());
+            assert_eq!(followed.close(SEGMENT).final_length().await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_right_ends_with_its_stream() {
+        let followed = FollowedReplicas::default();
+        let (right, creation) = followed.open(ONE, SEGMENT).unwrap();
+        creation.succeed(64);
+        let replica = right.0.clone();
+        drop(right);
+        assert!(replica.begin_write().is_none());
+        assert_eq!(replica.final_length().await, Some(64));
+    }
+
+    #[test]
+    fn a_node_appends_to_a_limited_number_of_replicas() {
+        let followed = FollowedReplicas::default();
+        let open = |node, segment| followed.open(NodeId(node), SegmentId(segment));
+        let mut rights: Vec<_> = (0..FOLLOWED_MAX as u64).map(|segment| open(1, segment).unwrap()).collect();
+        assert_eq!(open(1, 1000).unwrap_err(), NoRight::TooMany);
+        open(2, 1001).unwrap();
+        rights.pop();
+        open(1, 1000).unwrap();
+    }
+
+    #[test]
+    fn unused_entries_are_dropped_and_used_ones_stay() {
+        let followed = FollowedReplicas::default();
+        let used = followed.open(ONE, SEGMENT).unwrap();
+        for segment in 0..2 * ENTRIES_PRUNED_FROM as u64 {
+            followed.close(SegmentId(100 + segment));
+        }
+        assert!(followed.entries.lock().len() <= ENTRIES_PRUNED_FROM);
+        assert!(followed.entries.lock().contains_key(&SEGMENT));
+        drop(used);
+    }
+}

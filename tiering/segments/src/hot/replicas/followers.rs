@@ -1,0 +1,107 @@
+//! Choice of the followers of a new segment. Pure.
+//!
+//! A follower is another storage node that answers and is not left out for its health. Segments take turns
+//! among these nodes, so that each node follows as many as the others. Nothing is stored: the record of the
+//! segment has the result.
+
+use mlgw_common::ids::NodeId;
+use mlgw_replication::{COPIES, StorageNode};
+use std::collections::BTreeSet;
+
+/// Number of replicas that have synced an append before it is acknowledged, in a cluster with several storage
+/// nodes. Any two of three replicas have a member in common.
+pub(in crate::hot) const WRITE_QUORUM: usize = 2;
+
+const _: () = assert!(WRITE_QUORUM > 1 && WRITE_QUORUM <= COPIES);
+
+/// The followers of a new segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FollowerChoice {
+    /// There is no other storage node: the segment has one replica.
+    Alone,
+    /// There are others, and fewer of them can be used than the quorum needs.
+    TooFew,
+    /// These nodes follow.
+    Nodes(Vec<NodeId>),
+}
+
+/// Chooses the followers of a segment of the node `own`. `usable` has the healthy nodes, and `turn` is a
+/// number that increases with each segment.
+pub(super) fn choose_followers(
+    own: NodeId,
+    nodes: &[StorageNode],
+    usable: &BTreeSet<NodeId>,
+    turn: usize,
+) -> FollowerChoice {
+    let is_member = nodes.iter().any(|node| node.node == own);
+    if !is_member || nodes.len() < WRITE_QUORUM {
+        return FollowerChoice::Alone;
+    }
+    let can_follow =
+        |node: &&StorageNode| node.node != own && node.is_reachable && usable.contains(&node.node);
+    let mut chosen: Vec<NodeId> = nodes.iter().filter(can_follow).map(|node| node.node).collect();
+    if chosen.len() + 1 < WRITE_QUORUM {
+        return FollowerChoice::TooFew;
+    }
+    chosen.sort_unstable();
+    let first = turn % chosen.len();
+    chosen.rotate_left(first);
+    chosen.truncate(COPIES - 1);
+    FollowerChoice::Nodes(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FollowerChoice, choose_followers};
+    use mlgw_common::ids::NodeId;
+    use mlgw_replication::StorageNode;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const OWN: NodeId = NodeId(1);
+
+    fn nodes(reachable: &[u64], unreachable: &[u64]) -> Vec<StorageNode> {
+        let node = |node: &u64, is_reachable| StorageNode { node: NodeId(*node), is_reachable };
+        let up = reachable.iter().map(|id| node(id, true));
+        up.chain(unreachable.iter().map(|id| node(id, false))).collect()
+    }
+
+    fn chosen(nodes: &[StorageNode], left_out: &[u64], turn: usize) -> FollowerChoice {
+        let left_out: Vec<NodeId> = left_out.iter().copied().map(NodeId).collect();
+        let usable: BTreeSet<NodeId> =
+            nodes.iter().map(|node| node.node).filter(|node| !left_out.contains(node)).collect();
+        choose_followers(OWN, nodes, &usable, turn)
+    }
+
+    fn of(ids: &[u64]) -> FollowerChoice {
+        FollowerChoice::Nodes(ids.iter().copied().map(NodeId).collect())
+    }
+
+    #[test]
+    fn a_node_without_others_has_the_only_replica() {
+        assert_eq!(chosen(&nodes(&[1], &[]), &[], 0), FollowerChoice::Alone);
+        assert_eq!(chosen(&nodes(&[2, 3], &[]), &[], 0), FollowerChoice::Alone, "it is no storage node");
+        assert_eq!(chosen(&[], &[], 0), FollowerChoice::Alone);
+    }
+
+    #[test]
+    fn only_nodes_that_answer_in_time_follow() {
+        assert_eq!(chosen(&nodes(&[1, 2, 3], &[]), &[], 0), of(&[2, 3]));
+        assert_eq!(chosen(&nodes(&[1, 2], &[3]), &[], 7), of(&[2]));
+        assert_eq!(chosen(&nodes(&[1, 2, 3], &[]), &[2], 7), of(&[3]));
+        assert_eq!(chosen(&nodes(&[1, 2], &[3]), &[2], 0), FollowerChoice::TooFew);
+        assert_eq!(chosen(&nodes(&[1], &[2]), &[], 0), FollowerChoice::TooFew);
+    }
+
+    #[test]
+    fn each_node_follows_as_many_segments_as_the_others() {
+        let mut counts = BTreeMap::<NodeId, usize>::new();
+        for turn in 0..40 {
+            let FollowerChoice::Nodes(chosen) = chosen(&nodes(&[1, 2, 3, 4, 5], &[]), &[], turn) else {
+                panic!("there are enough nodes");
+            };
+            assert_eq!(chosen.len(), 2);
+            chosen.into_iter().for_each(|node| *counts.entry(node).or_default() += 1);
+        }
+        assert_eq!(counts, [2, 3, 4, 5].map(|node| (NodeId(node), 20)).into());
+    }
+}

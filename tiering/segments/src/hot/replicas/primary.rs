@@ -1,0 +1,386 @@
+//! An open segment of this node that has followers: what is acknowledged, who follows, and the seal.
+//!
+//! The rules are those of [`PrimarySegment`], which is pure. Here its events are collected from the writer's
+//! thread, the streams and the clock, and its effects are carried out. A batch is acknowledged when the write
+//! quorum, this node included, has synced it. A segment in trouble takes no more appends, and is sealed at
+//! the acknowledged length with every replica that has it; its writer appends the batch again to the next
+//! segment. Nothing is acknowledged after the seal was proposed, so its outcome needs no answer: a seal by
+//! another node that was faster was decided on replicas that have every acknowledged byte.
+//!
+//! The file is never truncated before the seal: a recovery may have counted its bytes. Nothing else is stored
+//! here. After a power loss the right to append is gone, on this node as on the followers, and the recovery
+//! seals the segment.
+
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::time::Instant;
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
+use mlgw_replication::{PrimaryEffect, PrimarySegment, PrimaryStart, SealProposal, SegmentEpoch};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+
+use super::appends::ReplicatedAppends;
+use super::followers::WRITE_QUORUM;
+use super::link::{EncodedFrame, LinkAnswers, OpenedLink};
+use crate::hot::queue::AppendQueue;
+
+/// Longest wait of a batch for its followers. Only a cluster with two members left comes near it: a late
+/// follower is not left out there. Then the batch fails rather than hangs.
+const QUORUM_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Interval at which a waiting writer looks at the clock.
+const WAIT_STEP: Duration = Duration::from_millis(500);
+
+/// End of the wait for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hot) enum BatchEnd {
+    /// The write quorum has synced the batch.
+    Acknowledged,
+    /// The segment is sealed before the batch.
+    NotIncluded,
+    /// The tier ends without a seal.
+    Abandoned,
+}
+
+/// An open segment with followers.
+pub(in crate::hot) struct ReplicatedSegment {
+    segment: SegmentId,
+    appends: Weak<ReplicatedAppends>,
+    /// Queue of the writer, which is woken when the segment takes no more appends.
+    writer: Weak<AppendQueue>,
+    /// Begin of the clock.
+    begun: Instant,
+    state: Mutex<PrimaryState>,
+    /// Notified at every change that a batch may wait for.
+    changed: Condvar,
+    /// Notified when a write of the own file has ended.
+    write_ended: Notify,
+}
+
+struct PrimaryState {
+    primary: PrimarySegment,
+    /// The followers in step.
+    links: Vec<FollowerLink>,
+    /// Length that was appended and sent.
+    appended: u64,
+    /// Length of the own file that is synced.
+    own_synced: u64,
+    /// True while the writer writes or syncs the own file.
+    is_writing: bool,
+    /// True after a seal was proposed.
+    is_proposed: bool,
+    is_abandoned: bool,
+}
+
+/// The stream to a follower. It ends when this is dropped.
+struct FollowerLink {
+    node: NodeId,
+    frames: mpsc::UnboundedSender<EncodedFrame>,
+    /// Task that reads the answers.
+    reader: AbortHandle,
+    acknowledged: u64,
+    /// Batches that were sent and are not acknowledged yet.
+    sent: VecDeque<SentBatch>,
+}
+
+struct SentBatch {
+    end: u64,
+    at: Duration,
+}
+
+impl Drop for FollowerLink {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl PrimaryState {
+    fn takes_appends(&self) -> bool {
+        !self.is_abandoned && self.primary.takes_appends()
+    }
+
+    /// Carries out the effects within this segment, and returns the proposal if there is one. Lengths are
+    /// read where they are needed, and outcomes are not reported.
+    fn carry_out(&mut self, effects: Vec<PrimaryEffect>) -> Option<SealProposal> {
+        let mut proposed = None;
+        for effect in effects {
+            match effect {
+                PrimaryEffect::Dropped { node } => self.links.retain(|link| link.node != node),
+                PrimaryEffect::ProposeSeal(proposal) => proposed = Some(proposal),
+                PrimaryEffect::Acknowledge { .. }
+                | PrimaryEffect::ReadRecord
+                | PrimaryEffect::Truncate { .. }
+                | PrimaryEffect::AppendAgain { .. } => {}
+            }
+        }
+        if proposed.is_some() {
+            self.is_proposed = true;
+            self.links.clear();
+        }
+        proposed
+    }
+
+    /// Ends the streams to followers that are not as wanted.
+    fn drop_unless(&mut self, now: Duration, is_kept: impl Fn(&FollowerLink) -> bool) -> Vec<PrimaryEffect> {
+        let dropped: Vec<NodeId> =
+            self.links.iter().filter(|link| !is_kept(link)).map(|link| link.node).collect();
+        self.links.retain(|link| !dropped.contains(&link.node));
+        dropped.into_iter().flat_map(|node| self.primary.follower_failed(node, now)).collect()
+    }
+}
+
+impl ReplicatedSegment {
+    /// Returns a segment whose file was created here and at the followers, and reads their answers from now
+    /// on. Must be called within a tokio runtime.
+    pub(super) fn begin(
+        segment: SegmentId,
+        own: NodeId,
+        links: Vec<OpenedLink>,
+        appends: &Arc<ReplicatedAppends>,
+        writer: Weak<AppendQueue>,
+    ) -> Arc<Self> {
+        let replicas = std::iter::once(own).chain(links.iter().map(|link| link.node)).collect();
+        let (epoch, write_quorum) = (SegmentEpoch::default(), WRITE_QUORUM);
+        let mut primary = PrimarySegment::new(PrimaryStart { segment, epoch, replicas, write_quorum });
+        let begun = appends.begun();
+        let now = begun.elapsed();
+        primary.append(SEGMENT_HEADER_BYTES);
+        let mut effects = primary.own_synced(SEGMENT_HEADER_BYTES, now);
+        for link in &links {
+            effects.extend(primary.opened(link.node, SEGMENT_HEADER_BYTES, now));
+        }
+        let are_acknowledged = effects.iter().all(|of| matches!(of, PrimaryEffect::Acknowledge { .. }));
+        assert!(are_acknowledged, "a new segment is not in trouble");
+        let state = PrimaryState {
+            primary,
+            links: Vec::new(),
+            appended: SEGMENT_HEADER_BYTES,
+            own_synced: SEGMENT_HEADER_BYTES,
+            is_writing: false,
+            is_proposed: false,
+            is_abandoned: false,
+        };
+        let open = Arc::new(Self {
+            segment,
+            appends: Arc::downgrade(appends),
+            writer,
+            begun,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            write_ended: Notify::new(),
+        });
+        // The readers of answers wait for the lock until all links are there.
+        let mut state = open.state.lock();
+        state.links = links.into_iter().map(|link| open.follow(link)).collect();
+        drop(state);
+        open
+    }
+
+    fn follow(self: &Arc<Self>, link: OpenedLink) -> FollowerLink {
+        let OpenedLink { node, frames, answers } = link;
+        let reader = tokio::spawn(read_answers(Arc::downgrade(self), node, answers)).abort_handle();
+        FollowerLink { node, frames, reader, acknowledged: SEGMENT_HEADER_BYTES, sent: VecDeque::new() }
+    }
+
+    /// Applies a change of the state and carries out what follows from it.
+    fn update(&self, change: impl FnOnce(&mut PrimaryState, Duration) -> Vec<PrimaryEffect>) {
+        let mut state = self.state.lock();
+        // Read under the lock, so that the clock of the segment never goes back.
+        let now = self.begun.elapsed();
+        let took_appends = state.takes_appends();
+        let effects = change(&mut state, now);
+        let proposed = if state.is_abandoned { None } else { state.carry_out(effects) };
+        let has_ended = took_appends && !state.takes_appends();
+        drop(state);
+        self.changed.notify_all();
+        if let (Some(proposal), Some(appends)) = (proposed, self.appends.upgrade()) {
+            appends.propose(&proposal);
+        }
+        if let Some(writer) = self.writer.upgrade().filter(|_| has_ended) {
+            writer.roll();
+        }
+    }
+
+    /// True if the segment takes appends.
+    pub(in crate::hot) fn takes_appends(&self) -> bool {
+        self.state.lock().takes_appends()
+    }
+
+    /// True if the tier ends without a seal.
+    pub(in crate::hot) fn is_abandoned(&self) -> bool {
+        self.state.lock().is_abandoned
+    }
+
+    /// Begins a write of the own file. Returns false if the segment takes no more appends.
+    pub(in crate::hot) fn begin_write(&self) -> bool {
+        // A follower that trails too much is dropped before the batch, not with it.
+        self.update(|state, now| state.primary.tick(now));
+        let mut state = self.state.lock();
+        assert!(!state.is_writing, "a segment has one writer");
+        state.is_writing = state.takes_appends();
+        state.is_writing
+    }
+
+    /// Sends the frames of a batch that ends at `end` and was written to the own file, which is not synced
+    /// yet.
+    pub(in crate::hot) fn send(&self, end: u64, frames: &[EncodedFrame]) {
+        self.update(|state, now| {
+            // In trouble since the write began: the batch is appended again elsewhere.
+            if state.takes_appends() {
+                state.primary.append(end);
+                state.appended = end;
+                for link in &mut state.links {
+                    link.sent.push_back(SentBatch { end, at: now });
+                    for frame in frames {
+                        // A stream that has ended is reported by the reader of its answers.
+                        drop(link.frames.send(frame.clone()));
+                    }
+                }
+            }
+            Vec::new()
+        });
+    }
+
+    /// Records that the write has ended and the own file is synced up to `end`.
+    pub(in crate::hot) fn own_synced(&self, end: u64) {
+        self.update(|state, now| {
+            state.is_writing = false;
+            state.own_synced = end;
+            if end <= state.appended { state.primary.own_synced(end, now) } else { Vec::new() }
+        });
+        self.write_ended.notify_waiters();
+    }
+
+    /// Records that the write has ended with an error of the own disk.
+    pub(in crate::hot) fn own_failed(&self) {
+        self.update(|state, now| {
+            state.is_writing = false;
+            state.primary.own_failed(now)
+        });
+        self.write_ended.notify_waiters();
+    }
+
+    /// Waits until the batch that ends at `end` is acknowledged, or never will be. Blocks the calling thread.
+    pub(in crate::hot) fn wait(&self, end: u64) -> BatchEnd {
+        let until = Instant::now() + QUORUM_WAIT_MAX;
+        let mut state = self.state.lock();
+        loop {
+            if state.primary.acknowledged_length() >= end {
+                return BatchEnd::Acknowledged;
+            }
+            if state.is_abandoned {
+                return BatchEnd::Abandoned;
+            }
+            if state.is_proposed || end > state.appended {
+                return BatchEnd::NotIncluded;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(state);
+                tracing::error!(segment = %self.segment, "the followers of a segment do not answer");
+                self.drop_incomplete();
+                state = self.state.lock();
+            } else {
+                self.changed.wait_for(&mut state, left.min(WAIT_STEP));
+            }
+        }
+    }
+
+    /// Seals the segment when all followers in step have everything. Does not wait.
+    pub(in crate::hot) fn request_seal(&self) {
+        self.update(|state, now| state.primary.request_seal(now));
+    }
+
+    /// Ends the appends of this node, waits for the write in progress and returns the synced length of the
+    /// own file.
+    pub(in crate::hot) async fn close(&self) -> u64 {
+        self.request_seal();
+        loop {
+            let ended = self.write_ended.notified();
+            {
+                let state = self.state.lock();
+                if !state.is_writing {
+                    return state.own_synced;
+                }
+            }
+            ended.await;
+        }
+    }
+
+    /// Ends the segment without a seal, as a kill of the process does.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state.lock();
+        state.is_abandoned = true;
+        state.links.clear();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Ends the streams to followers that lack something, so that the segment is sealed now.
+    pub(super) fn drop_incomplete(&self) {
+        self.update(|state, now| {
+            let appended = state.appended;
+            state.drop_unless(now, |link| link.acknowledged >= appended)
+        });
+    }
+
+    /// Ends the streams to followers that are left out or trail.
+    pub(super) fn tick(&self, usable: &BTreeSet<NodeId>) {
+        self.update(|state, now| {
+            let mut effects = state.drop_unless(now, |link| usable.contains(&link.node));
+            effects.extend(state.primary.tick(now));
+            effects
+        });
+    }
+
+    /// The followers with bytes that they have not acknowledged, and the age of the oldest ones.
+    pub(super) fn unanswered(&self) -> Vec<(NodeId, Duration)> {
+        let now = self.begun.elapsed();
+        let state = self.state.lock();
+        let oldest = |link: &FollowerLink| Some((link.node, now.saturating_sub(link.sent.front()?.at)));
+        state.links.iter().filter_map(oldest).collect()
+    }
+
+    /// Records that a follower has synced its file up to a length.
+    fn answered(&self, node: NodeId, length: u64) {
+        let mut took = None;
+        self.update(|state, now| {
+            if length > state.appended {
+                tracing::error!(segment = %self.segment, %node, length, "a follower has more than was sent");
+                return state.drop_unless(now, |link| link.node != node);
+            }
+            for link in state.links.iter_mut().filter(|link| link.node == node) {
+                link.acknowledged = link.acknowledged.max(length);
+                while let Some(batch) = link.sent.pop_front_if(|batch| batch.end <= length) {
+                    // The oldest one counts.
+                    took = took.or(Some(now.saturating_sub(batch.at)));
+                }
+            }
+            state.primary.acknowledged_by(node, length, now)
+        });
+        if let (Some(took), Some(appends)) = (took, self.appends.upgrade()) {
+            appends.answered(node, took);
+        }
+    }
+
+    fn failed(&self, node: NodeId, error: &io::Error) {
+        tracing::warn!(segment = %self.segment, %node, %error,
+            "a follower ended its replica; the segment is sealed without what it lacks");
+        self.update(|state, now| state.drop_unless(now, |link| link.node != node));
+    }
+}
+
+/// Reports the answers of a follower until its stream ends.
+async fn read_answers(segment: Weak<ReplicatedSegment>, node: NodeId, mut answers: LinkAnswers) {
+    loop {
+        let answer = answers.next().await;
+        let Some(segment) = segment.upgrade() else { return };
+        match answer {
+            Ok(length) => segment.answered(node, length),
+            Err(error) => return segment.failed(node, &error),
+        }
+    }
+}
