@@ -4,6 +4,8 @@
 //! - `testbed`: makes a cluster, and starts, stops and kills its nodes;
 //! - `view`: the cluster as one of its nodes describes it;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
+//! - `segment_files`: compares the segment files of nodes;
+//! - `appends`: open segments are replicated: nodes are killed, paused or lose their disk during writes;
 //! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
 //! - `losses`: nodes are killed under load, one at a time;
 //! - `majority`: two of three voters are down;
@@ -13,6 +15,7 @@
 //!
 //! Nothing is synchronized by time: a test waits for a condition, and fails after a long limit.
 
+mod appends;
 mod growing;
 mod joining;
 mod losses;
@@ -20,5 +23,6 @@ mod majority;
 mod refusals;
 mod replicas;
 mod restarts;
+mod segment_files;
 pub(crate) mod testbed;
 mod view;

@@ -1,10 +1,10 @@
-//! Copies of sealed segments: the nodes that may have them, and how many segments have fewer than wanted.
+//! Replicas of segments: the nodes that may have them, and how many sealed segments have fewer than wanted.
 //!
 //! All nodes count alike, from the rows of segments and of nodes. Nothing is stored here.
 
 use crate::probes::Probes;
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Node, NodeRole, Replica, SegmentRecord, SegmentState};
+use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::Catalogue;
 use mlgw_replication::{COPIES, CopyCounts, ReplicaFacts, SegmentFacts, StorageNode, count_copies};
 use mlgw_segments::hot::StorageNodes;
@@ -17,7 +17,8 @@ pub struct CopyStatus {
     pub wanted: u32,
     /// Sealed segments.
     pub counts: CopyCounts,
-    /// Open segments. Their bytes are on the store of the cluster alone.
+    /// Open segments. What is appended to them is acknowledged when two nodes have synced it, or one if there
+    /// is no other storage node.
     pub open_segments: u64,
 }
 
@@ -34,14 +35,16 @@ impl StorageNodes for ClusterStorageNodes {
     }
 }
 
-/// The nodes that have replicas of segments, or will have them. This node is always reachable, another one
-/// while it answers.
+/// The nodes that have replicas of segments, or will have them. A node that has joined and never served is
+/// not one yet: writes do not wait for it. This node is always reachable, another one while it answers.
 pub(crate) fn storage_nodes(
     nodes: &[Arc<Node>],
     own: NodeId,
     answers: impl Fn(NodeId) -> bool,
 ) -> Vec<StorageNode> {
-    let stores = |node: &&Arc<Node>| node.role() == NodeRole::Storage && !node.is_removed();
+    let has_served = |node: &Arc<Node>| node.node_id() == own || !matches!(node.state(), NodeState::Joining);
+    let stores =
+        |node: &&Arc<Node>| node.role() == NodeRole::Storage && !node.is_removed() && has_served(node);
     let described = |node: &Arc<Node>| {
         let node = node.node_id();
         StorageNode { node, is_reachable: node == own || answers(node) }
@@ -116,10 +119,11 @@ mod tests {
         };
         let nodes = [
             node(1, NodeRole::Storage, NodeState::Active),
-            node(2, NodeRole::Storage, NodeState::Joining),
+            node(2, NodeRole::Storage, NodeState::Active),
             node(3, NodeRole::Storage, NodeState::Leaving),
             node(4, NodeRole::Storage, NodeState::Removed),
             node(5, NodeRole::Gateway, NodeState::Active),
+            node(6, NodeRole::Storage, NodeState::Joining),
         ];
         let listed = storage_nodes(&nodes, NodeId(1), |node| node.get() >= 3);
         let listed: Vec<(u64, bool)> = listed.iter().map(|of| (of.node.get(), of.is_reachable)).collect();

@@ -32,7 +32,8 @@ pub struct ClusterInfo {
 }
 
 /// Copies of segments, counted over the records of all segments. Segments at an upstream need no copies on
-/// nodes, and an open segment is on one node alone.
+/// nodes. What is appended to an open segment is on two nodes before it is acknowledged, or on one if there
+/// is no other storage node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterCopiesInfo {
     /// Number of nodes that should have a copy of each sealed segment: 3, or all storage nodes if there are
@@ -73,7 +74,7 @@ pub struct ClusterNodeInfo {
     pub joined: String,
     /// True for the node that responds.
     pub own: bool,
-    /// True for the node that serves the S3 requests of all nodes, and has the bytes of all objects.
+    /// True for the node that serves the S3 requests of all nodes.
     pub store: bool,
     /// True if it answers the responding node; absent before the first attempt.
     pub reachable: Option<bool>,

@@ -102,7 +102,7 @@ fn show(cluster: &ClusterInfo) -> String {
         ("certificate", format!("valid until {}", cluster.certificate_expires)),
         ("membership", waits(cluster)),
         ("copies", copies(cluster)),
-        ("open", open_segments(cluster.copies.open_segments, &on_node(store))),
+        ("open", open_segments(cluster, &on_node(store))),
     ]);
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
     let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "BUILD", "JOINED"];
@@ -146,11 +146,17 @@ fn can_be_complete(cluster: &ClusterInfo) -> bool {
     u32::try_from(usable).unwrap_or(u32::MAX) >= cluster.copies.wanted
 }
 
-/// Describes the segments that are appended to, which have no copies yet.
-fn open_segments(count: u64, store: &str) -> String {
-    match count {
-        0 => "no segments".to_owned(),
-        _ => format!("{}, {store} alone until sealed", counted(count, "segment")),
+/// Describes the segments that are appended to, and where their bytes are when they are acknowledged.
+fn open_segments(cluster: &ClusterInfo, store: &str) -> String {
+    let copies = &cluster.copies;
+    if copies.open_segments == 0 {
+        return "no segments".to_owned();
+    }
+    let segments = counted(copies.open_segments, "segment");
+    match copies.wanted {
+        // The number of storage nodes, up to three.
+        0 | 1 => format!("{segments}, {store} alone"),
+        _ => format!("{segments}, each chunk on two nodes before it is acknowledged"),
     }
 }
 
@@ -290,7 +296,7 @@ mod tests {
             "certificate  valid until 2027-11-27T00:00:00.000Z\n",
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
-            "open         2 segments, on node 1 alone until sealed\n",
+            "open         2 segments, on node 1 alone\n",
             "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    BUILD  JOINED\n",
             "1     n1    10.0.0.1:9002  storage  active  this node  0.1.0  2026-11-27T00:00:00.000Z\n",
             "2     n2    10.0.0.2:9002  gateway  active  yes        0.1.0  2026-11-27T00:00:00.000Z\n",
@@ -331,6 +337,20 @@ mod tests {
         let whole = ClusterCopiesInfo { below_segments: 0, below_bytes: 0, ..copies };
         assert_eq!(shown(false, whole), "3 of each of 120 sealed segments (3.0 GiB)");
         assert!(show(&ClusterInfo { copies, ..cluster() }).contains("open         no segments\n"));
+    }
+
+    #[test]
+    fn open_segments_are_on_two_nodes_if_there_are_as_many() {
+        let shown = |wanted, open_segments| {
+            let copies = ClusterCopiesInfo { wanted, open_segments, ..ClusterCopiesInfo::default() };
+            let text = show(&ClusterInfo { copies, ..cluster() });
+            let line = text.lines().find_map(|line| line.strip_prefix("open         "));
+            line.unwrap_or_else(|| panic!("no line of open segments in\n{text}")).to_owned()
+        };
+        assert_eq!(shown(1, 1), "1 segment, on node 1 alone");
+        assert_eq!(shown(2, 1), "1 segment, each chunk on two nodes before it is acknowledged");
+        assert_eq!(shown(3, 2), "2 segments, each chunk on two nodes before it is acknowledged");
+        assert_eq!(shown(3, 0), "no segments");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn the_loss_of_a_node_that_only_forwards_stops_no_request() {
             cluster.view(STORE).node(lost).is_some_and(|node| node.reachable == Some(false))
         });
         cluster.start(lost);
-        wait_until(&format!("node {lost} catches up"), || is_caught_up(&cluster, lost));
+        wait_until(&format!("node {lost} catches up"), || cluster.is_caught_up(lost));
         let returned = cluster.client(lost);
         cluster.block_on(async {
             for key in &written {
@@ -56,16 +56,6 @@ fn the_loss_of_a_node_that_only_forwards_stops_no_request() {
             }
         });
     }
-}
-
-/// True if the store reaches a node, which lacks nothing of its groups.
-fn is_caught_up(cluster: &TestCluster, node: usize) -> bool {
-    let view = cluster.view(STORE);
-    let is_reached = view.node(node).is_some_and(|node| node.reachable == Some(true));
-    let members = view.groups.iter().flat_map(|group| &group.members);
-    let lags: Vec<u64> = members.filter(|of| of.node == node).map(|of| of.lag_bytes).collect();
-    let groups = if node == GATEWAY { 1 } else { 2 };
-    is_reached && lags == vec![0; groups]
 }
 
 #[test]

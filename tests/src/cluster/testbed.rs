@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Method;
 use mlgw_common::time::{Instant, block_for};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -28,6 +29,8 @@ pub(super) const SYSTEM_GROUP: u32 = 0;
 pub(super) const OBJECT_GROUP: u32 = 1;
 /// Node that serves the requests of all nodes, and has the bytes of all objects.
 pub(crate) const STORE: usize = 1;
+/// Storage nodes of a whole cluster.
+pub(super) const STORAGE: [usize; 3] = [STORE, 2, 3];
 /// Node of a whole cluster that stores nothing.
 pub(super) const GATEWAY: usize = 4;
 
@@ -143,7 +146,7 @@ impl TestCluster {
     }
 
     /// Makes a cluster of three storage nodes, which all vote.
-    pub(super) fn three() -> Self {
+    pub(crate) fn three() -> Self {
         Self::three_with(|setup| setup)
     }
 
@@ -203,12 +206,17 @@ impl TestCluster {
         self.members.push(member);
     }
 
-    /// Adds a node with this role and starts it.
-    pub(crate) fn join(&mut self, role: &str) {
+    /// Adds a node with this role and does not start it.
+    pub(crate) fn join_stopped(&mut self, role: &str) {
         let member = self.new_member(&format!("node-{}", self.members.len() + 1));
         let (output, status) = self.run_join(&member, &self.token(), role);
         assert_eq!(status, Some(0), "{output}");
         self.add(member);
+    }
+
+    /// Adds a node with this role and starts it.
+    pub(crate) fn join(&mut self, role: &str) {
+        self.join_stopped(role);
         self.start(self.members.len());
     }
 
@@ -280,6 +288,41 @@ impl TestCluster {
     /// `kill -9`: the process of the node has ended when this returns.
     pub(super) fn kill(&mut self, id: usize) {
         self.member_mut(id).process.take().expect("it runs").kill();
+    }
+
+    /// SIGSTOP: the node answers nothing until [`TestCluster::resume`].
+    pub(super) fn pause(&self, id: usize) {
+        self.signal(id, Signal::STOP);
+    }
+
+    /// SIGCONT, after [`TestCluster::pause`].
+    pub(super) fn resume(&self, id: usize) {
+        self.signal(id, Signal::CONT);
+    }
+
+    fn signal(&self, id: usize, signal: Signal) {
+        let pid = i32::try_from(self.process(id).pid()).expect("a pid");
+        kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("our child");
+    }
+
+    /// Accepts the loss of the segments of a stopped node, as an operator does: an empty directory may be a
+    /// disk that is not mounted.
+    pub(super) fn adopt_segments(&self, id: usize) {
+        let (setup, segments) = (&self.member(id).setup, self.segments_dir(id));
+        let data_dir = setup.data_dir.to_str().expect("a test path");
+        let words = ["repair", data_dir, "--adopt", segments.to_str().expect("a test path")];
+        let (output, status) = setup.store(&words);
+        assert_eq!(status, Some(0), "{output}");
+    }
+
+    /// True if the store reaches a node, which lacks nothing of its groups.
+    pub(super) fn is_caught_up(&self, id: usize) -> bool {
+        let view = self.view(STORE);
+        let is_reached = view.node(id).is_some_and(|node| node.reachable == Some(true));
+        let members = view.groups.iter().flat_map(|group| &group.members);
+        let lags: Vec<u64> = members.filter(|of| of.node == id).map(|of| of.lag_bytes).collect();
+        let groups = if id == GATEWAY { 1 } else { 2 };
+        is_reached && lags == vec![0; groups]
     }
 
     /// Gives every node another address, at its next start. With `seeds` each gets those of all nodes.

@@ -358,20 +358,18 @@ fn in_the_prefix_of_another() -> Vec<AlertStory> {
     vec![AlertStory::of_condition(&["MlgwUpstreamNotOwned"], before, after)]
 }
 
-/// Stops the second node of a cluster and seals segments of the first one, which has their only copy then. A
-/// damaged copy would be repaired from the other node, so the number of those is synthetic.
+/// Stops one of three nodes and seals segments that have two copies then. A damaged copy would be repaired
+/// from another node, so the number of those is synthetic.
 fn with_missing_copies() -> Vec<AlertStory> {
-    let mut cluster = TestCluster::first();
+    let mut cluster = TestCluster::three();
     let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(STORE));
     let before = scrape(&cluster);
-    cluster.join("storage");
-    cluster.until_active(2);
-    cluster.stop(2);
+    cluster.stop(3);
     let client = cluster.client(STORE);
     cluster.block_on(cluster_testbed::put(&client, "without-copy")).expect("stored");
     cluster.stop(STORE);
     cluster.start(STORE);
-    cluster_testbed::wait_until("a segment has one copy of two", || {
+    cluster_testbed::wait_until("a segment has two copies of three", || {
         scrape(&cluster).sum("mlgw_segments_below_copies", &[]) > 0.5
     });
     let mut after = scrape(&cluster);

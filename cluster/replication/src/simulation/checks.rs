@@ -80,11 +80,11 @@ impl World {
                 continue;
             }
             if done.end > length {
-                self.violated(format!("{segment} is sealed below an acknowledged record"));
+                self.violated(format!("{segment} is sealed below an acknowledged record {done:?} {record:?} {proposal:?} {recovery:?} {:?}", self.nodes.iter().map(|(id, n)| (id, n.lost_until, n.disk.get(&segment).map(|f| (f.durable.closed, f.durable.cells.as_ref().map(|c| c.iter().map(|c| match c { Cell::Garbage => 'x', Cell::Header => 'H', Cell::Data { index: 0, .. } => '0', _ => '.' }).collect::<String>()))))).collect::<Vec<_>>()));
             }
             let named = proposal.replicas.iter().filter(|node| self.holds(**node, segment, done)).count();
             if named < record.write_quorum.min(answered) {
-                self.violated(format!("the seal of {segment} names {named} replicas with a record"));
+                self.violated(format!("the seal of {segment} names {named} replicas with a record {done:?} {record:?} {proposal:?} {recovery:?} {:?}", self.nodes.iter().map(|(id, n)| (id, n.lost_until, n.disk.get(&segment).map(|f| (f.durable.closed, f.durable.cells.as_ref().map(|c| c.iter().map(|c| match c { Cell::Garbage => 'x', Cell::Header => 'H', Cell::Data { index: 0, .. } => '0', _ => '.' }).collect::<String>()))))).collect::<Vec<_>>()));
             }
         }
         if let Some(facts) = recovery {

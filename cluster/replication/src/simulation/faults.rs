@@ -275,6 +275,7 @@ impl World {
     }
 
     fn lost(&mut self, node: NodeId) {
+        self.note(format_args!("all replicas of {node} are lost"));
         self.truth.lost_node(node);
         self.touched.extend(self.group.records.keys().copied());
     }

@@ -241,6 +241,7 @@ impl World {
         let life = replica.life;
         let mut delay = match operation {
             IoOperation::Write { .. } | IoOperation::Truncate { .. } => self.rng.u64(0..3),
+            IoOperation::WriteCopy { .. } => self.rng.u64(5..60),
             _ => self.rng.u64(1..8),
         };
         if let IoOperation::WriteCopy { copy, .. } = &operation {

@@ -14,9 +14,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mlgw_common::ids::NodeId;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::SegmentRecord;
 use mlgw_formats::segment_calls::{ReadReplica, SEGMENT_READ_BYTES_MAX};
 
@@ -34,6 +36,9 @@ const UNREADABLE_BYTES: u64 = 16 << 10;
 const NARROW_BYTES: u64 = 256 << 10;
 /// Reads in a row that deliver nothing, after which the source counts as unreadable there.
 const FRUITLESS_READS_MAX: u32 = 2;
+/// Attempts to open a range at a node, and the pause between them.
+const OPEN_ATTEMPTS: u32 = 3;
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of damaged ranges that are logged for a copy.
 const LOGGED_RANGES_MAX: usize = 20;
 
@@ -175,8 +180,7 @@ impl ReplicaFetch<'_> {
             let part = at..range.end.min(at + bytes_max);
             let record = self.plan.record;
             let request = ReadReplica::new(record.segment_id(), record.seed(), part.clone());
-            let opened = self.replication.options.peers.read(node, request.encode_request()).await;
-            let bytes = match opened {
+            let bytes = match self.open(node, &request).await? {
                 Ok(bytes) => bytes,
                 Err(fault) => return Ok(Some(fault)),
             };
@@ -197,6 +201,23 @@ impl ReplicaFetch<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Opens a range at a node. A node that serves too many reads is asked again after a pause.
+    async fn open(
+        &self,
+        node: NodeId,
+        request: &ReadReplica,
+    ) -> Result<io::Result<ReplicaBytes>, MoveStepError> {
+        let mut attempt = 1;
+        loop {
+            let opened = self.replication.options.peers.read(node, request.encode_request()).await;
+            if opened.is_ok() || attempt == OPEN_ATTEMPTS {
+                return Ok(opened);
+            }
+            attempt += 1;
+            wait_until(&self.copy.inner, Instant::now() + OPEN_PAUSE).await?;
+        }
     }
 
     /// Writes the bytes of a stream that is to deliver `range`, at the configured rate.

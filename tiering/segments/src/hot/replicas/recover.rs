@@ -4,8 +4,11 @@
 //! those of nodes that do not answer for a while. All replicas in the record are closed at the same time.
 //! When so many have answered that the others are fewer than the write quorum, nothing more can be
 //! acknowledged, and each acknowledged byte is in one of the answers. So the segment is sealed at the largest
-//! length. The seal names every replica that has a file; those that lack bytes are marked, and the repair of
-//! sealed segments pulls what they lack.
+//! length. The seal names the owner and every replica that has a file; those that lack bytes are marked, and
+//! the repair of sealed segments pulls what they lack.
+//!
+//! The same pass seals open segments of this node that have one replica, once another storage node answers:
+//! the next segments have followers.
 //!
 //! Any node may recover any segment at any time without a loss: the first seal decides, and every seal has
 //! all acknowledged bytes. Nothing is stored. After a power loss the next pass begins anew, and closed
@@ -26,6 +29,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_replication::StorageNode;
 
 use super::Replication;
+use crate::hot::compaction::driver::seal;
 use crate::hot::compaction::{Compaction, MoveStepError, blocking};
 use crate::hot::map::MapError;
 use crate::hot::placing::stoppable_wait::until_stopped;
@@ -48,7 +52,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RecoverySeal {
     length: u64,
-    /// The replicas with a file, the new owner's first; empty if no replica has bytes.
+    /// The replicas with a file, and the owner's; empty if no replica has bytes.
     replicas: Vec<Replica>,
 }
 
@@ -58,7 +62,11 @@ fn needed_answers(record: &SegmentRecord) -> usize {
 }
 
 /// Decides the seal of an open segment. `answers` has closed replicas by node; nodes that the record does not
-/// list do not count.
+/// list do not count. A replica without a file may never have been opened, or its disk was lost with
+/// acknowledged bytes: it counts only when all replicas have answered.
+///
+/// The owner stays the first replica, whether it answered or not: it serves the segment when it returns, and
+/// pulls what it lacks.
 ///
 /// # Errors
 /// The nodes whose answers are missing, if there are too few answers.
@@ -67,33 +75,28 @@ fn decide_seal(
     answers: &BTreeMap<NodeId, ClosedReplica>,
 ) -> Result<RecoverySeal, Vec<NodeId>> {
     let answer_of = |replica: &Replica| answers.get(&NodeId(replica.node)).copied();
-    let answered = record.replicas.iter().filter_map(|replica| Some((replica, answer_of(replica)?)));
-    if answered.clone().count() < needed_answers(record) {
-        let missing = record.replicas.iter().filter(|replica| answer_of(replica).is_none());
+    let with_file = |replica: &Replica| answer_of(replica).filter(|answer| answer.has_file);
+    let have_all_answered = record.replicas.iter().all(|replica| answer_of(replica).is_some());
+    let files: Vec<ClosedReplica> = record.replicas.iter().filter_map(with_file).collect();
+    if files.len() < needed_answers(record) && !have_all_answered {
+        let missing = record.replicas.iter().filter(|replica| with_file(replica).is_none());
         return Err(missing.map(|replica| NodeId(replica.node)).collect());
     }
-    let length = answered.clone().map(|(_, answer)| answer.length).max().unwrap_or(0);
-    let with_file: Vec<(&Replica, ClosedReplica)> = answered.filter(|(_, answer)| answer.has_file).collect();
-    let is_whole = |answer: &ClosedReplica| answer.length == length && answer.damaged_bytes == 0;
-    // What is bad in all replicas stays bad. One of them must be the source of the others.
-    let none_is_whole = !with_file.iter().any(|(_, answer)| is_whole(answer));
-    let longest = with_file.iter().filter(|(_, answer)| answer.length == length);
-    let best = longest.min_by_key(|(_, answer)| answer.damaged_bytes).map(|(replica, _)| replica.node);
-    let named = |(replica, answer): &(&Replica, ClosedReplica)| {
-        let is_best = none_is_whole && Some(replica.node) == best;
-        Replica { is_suspect: !is_whole(answer) && !is_best, ..(*replica).clone() }
-    };
-    let mut replicas: Vec<Replica> = with_file.iter().map(named).collect();
-    let has_owner = replicas.first().is_some_and(|first| record.owner() == Some(NodeId(first.node)));
-    // The owner stays if it answered. Otherwise the first whole replica is the new owner's.
-    if let Some(first) = replicas.iter().position(|replica| !replica.is_suspect).filter(|_| !has_owner) {
-        let owner = replicas.remove(first);
-        replicas.insert(0, owner);
-    }
+    let length = files.iter().map(|answer| answer.length).max().unwrap_or(0);
     if length == 0 {
-        replicas.clear();
+        return Ok(RecoverySeal { length, replicas: Vec::new() });
     }
-    Ok(RecoverySeal { length, replicas })
+    // What is bad in all replicas stays bad. One of them must be the source of the others.
+    let longest = files.iter().filter(|answer| answer.length == length);
+    let least_damage = longest.map(|answer| answer.damaged_bytes).min().unwrap_or(0);
+    let is_source = |answer: ClosedReplica| answer.length == length && answer.damaged_bytes == least_damage;
+    let is_named =
+        |replica: &&Replica| with_file(replica).is_some() || record.owner() == Some(NodeId(replica.node));
+    let marked = |replica: &Replica| Replica {
+        is_suspect: !with_file(replica).is_some_and(is_source),
+        ..replica.clone()
+    };
+    Ok(RecoverySeal { length, replicas: record.replicas.iter().filter(is_named).map(marked).collect() })
 }
 
 /// Runs the recovery until the tier stops or is dropped.
@@ -144,7 +147,10 @@ impl OpenSegmentRecovery {
             return Ok(());
         }
         let nodes = replication.options.nodes.storage_nodes();
-        let OpenRecords { left, of_others } = open_records(inner, catalogue.clone()).await?;
+        let OpenRecords { left, of_others, alone } = open_records(inner, catalogue.clone()).await?;
+        if nodes.iter().any(|node| node.node != inner.node && node.is_reachable) {
+            seal(inner, &catalogue, &alone).await;
+        }
         let unreachable = self.unreachable(&of_others, &nodes, now);
         let is_due =
             |record: &SegmentRecord| record.owner().is_some_and(|owner| unreachable.contains(&owner));
@@ -192,12 +198,14 @@ impl OpenSegmentRecovery {
     }
 }
 
-/// Open segments with several replicas.
+/// Open segments.
 struct OpenRecords {
     /// Those that an earlier process of this node left.
     left: Vec<SegmentRecord>,
     /// Those of other nodes.
     of_others: Vec<SegmentRecord>,
+    /// Open segments of this node that have no other replica.
+    alone: Vec<SegmentId>,
 }
 
 async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result<OpenRecords, MoveStepError> {
@@ -209,7 +217,10 @@ async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result
         // Before the records: a segment that is created meanwhile has a higher id.
         let next = catalogue.next_segment()?;
         let mut records = catalogue.segments()?;
-        records.retain(|record| record.state() == SegmentState::Open && record.replicas.len() > 1);
+        records.retain(|record| record.state() == SegmentState::Open);
+        let is_alone = |record: &&SegmentRecord| record.replicas.len() == 1 && record.is_owned_by(of.node);
+        let alone = records.iter().filter(is_alone).map(SegmentRecord::segment_id).collect();
+        records.retain(|record| record.replicas.len() > 1);
         let (mut left, of_others): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|record| record.is_owned_by(of.node));
         match appends.filter(|_| paused.is_some()) {
@@ -220,7 +231,7 @@ async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result
             }
             None => left.clear(),
         }
-        Ok(OpenRecords { left, of_others })
+        Ok(OpenRecords { left, of_others, alone })
     })
     .await
 }
@@ -276,7 +287,8 @@ async fn close_all(
             }
             None => return answers,
         }
-        if until.is_none() && answers.len() >= needed_answers(record) {
+        let files = answers.values().filter(|answer: &&ClosedReplica| answer.has_file);
+        if until.is_none() && files.count() >= needed_answers(record) {
             until = Some(Instant::now() + REMAINING_WAIT_MAX);
         }
     }
@@ -338,11 +350,20 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_without_a_file_counts_only_when_all_have_answered() {
+        let (three, pair) = (record(&[1, 2, 3], 2), record(&[1, 2], 2));
+        assert_eq!(decided(&three, &[(2, 500, 0), (3, 0, 0)]), Err(vec![NodeId(1), NodeId(3)]));
+        assert_eq!(decided(&pair, &[(1, 0, 0)]), Err(vec![NodeId(1), NodeId(2)]), "the owner lost its disk");
+        assert_eq!(decided(&pair, &[(1, 0, 0), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+        let all = [(1, 0, 0), (2, 500, 0), (3, 0, 0)];
+        assert_eq!(decided(&three, &all), Ok((500, vec![(1, true), (2, false)])));
+    }
+
+    #[test]
     fn the_largest_length_is_sealed_and_shorter_replicas_are_marked() {
         let three = record(&[1, 2, 3], 2);
         let expected = Ok((500, vec![(1, true), (2, false), (3, true)]));
         assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 0), (3, 64, 0)]), expected);
-        assert_eq!(decided(&three, &[(1, 500, 0), (2, 0, 0)]), Ok((500, vec![(1, false)])));
     }
 
     #[test]
@@ -354,17 +375,21 @@ mod tests {
     }
 
     #[test]
-    fn without_the_owner_the_first_whole_replica_is_the_new_owners() {
+    fn an_owner_that_does_not_answer_stays_the_owner_and_is_marked() {
         let three = record(&[1, 2, 3], 2);
-        assert_eq!(decided(&three, &[(2, 400, 0), (3, 500, 0)]), Ok((500, vec![(3, false), (2, true)])));
-        assert_eq!(decided(&three, &[(2, 500, 0), (3, 500, 0)]), Ok((500, vec![(2, false), (3, false)])));
+        let shorter = Ok((500, vec![(1, true), (2, true), (3, false)]));
+        assert_eq!(decided(&three, &[(2, 400, 0), (3, 500, 0)]), shorter);
+        let equal = Ok((500, vec![(1, true), (2, false), (3, false)]));
+        assert_eq!(decided(&three, &[(2, 500, 0), (3, 500, 0)]), equal);
         let pair = record(&[1, 2], 2);
-        assert_eq!(decided(&pair, &[(2, 500, 0)]), Ok((500, vec![(2, false)])));
+        assert_eq!(decided(&pair, &[(2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
     }
 
     #[test]
     fn a_segment_without_bytes_keeps_its_list() {
-        assert_eq!(decided(&record(&[1, 2, 3], 2), &[(1, 0, 0), (3, 0, 0)]), Ok((0, vec![])));
-        assert_eq!(decided(&record(&[1, 2, 3], 2), &[(1, 64, 0), (3, 0, 0)]), Ok((64, vec![(1, false)])));
+        let three = record(&[1, 2, 3], 2);
+        assert_eq!(decided(&three, &[(1, 0, 0), (2, 0, 0), (3, 0, 0)]), Ok((0, vec![])));
+        let all = [(1, 64, 0), (2, 0, 0), (3, 0, 0)];
+        assert_eq!(decided(&three, &all), Ok((64, vec![(1, false)])));
     }
 }

@@ -1,0 +1,321 @@
+//! Appends to open segments are replicated: what was acknowledged is there after the loss of any one node,
+//! also of the store and its disk. A third storage node that is late or lost stops no writes; without a
+//! second one they are refused with a reason.
+//!
+//! Writers send one request after the other and keep what they observe. A test ends them and reads every
+//! object that was acknowledged.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mlgw_common::time::{Instant, sleep, timeout};
+use tokio::task::JoinHandle;
+
+use super::segment_files::{is_equal_on, segment_files};
+use super::testbed::{
+    BUCKET, STORAGE, STORE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
+};
+use crate::content::TestContent;
+use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::server::ServerSetup;
+
+const MIB: usize = 1 << 20;
+/// Lengths of objects of one chunk, of several, and of several segments.
+const LENGTHS: [usize; 5] = [40, 5_000, 300_000, MIB + 7, 6 * MIB + 1];
+/// Objects of these lengths, in turn.
+const OBJECTS: usize = 31;
+/// Body with segments of its own.
+const OWN: TestContent = TestContent { id: 2_000, length: 70 * MIB + 5 };
+/// Parts of an upload.
+const PARTS: [TestContent; 3] = [
+    TestContent { id: 2_001, length: 5 * MIB },
+    TestContent { id: 2_002, length: 6 * MIB + 3 },
+    TestContent { id: 2_003, length: 100_000 },
+];
+
+/// Objects that a writer stores before something happens, and again before the next event.
+const WRITES_MIN: usize = 20;
+/// Pause of a writer. Without it a gigabyte would be written during a test.
+const WRITE_PAUSE: Duration = Duration::from_millis(10);
+/// Pause of a writer after a refusal.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Time for which a node is stopped.
+const STOPPED: Duration = Duration::from_secs(15);
+/// Longest time between two writes while a node is lost. A follower is left out within about a second.
+const GAP_MAX: Duration = Duration::from_secs(5);
+/// Longest time until the open segments of a lost node are sealed: it is waited for 10 s.
+const RECOVERY_MAX: Duration = Duration::from_secs(40);
+/// Longest time until all copies are complete.
+const HEALED_MAX: Duration = Duration::from_secs(120);
+/// Longest time until writes are accepted after the second storage node has returned.
+const RETURN_MAX: Duration = Duration::from_secs(20);
+/// Longest time until a request ends. It is reached only if something is broken.
+const END_MAX: Duration = Duration::from_secs(30);
+/// Length of a segment file without records. Such a file is removed at different times on different nodes.
+const HEADER_BYTES: u64 = 64;
+
+/// Settings of nodes with many segments.
+fn small_segments(setup: ServerSetup) -> ServerSetup {
+    setup.with("hot.segment_bytes", "4MiB")
+}
+
+#[test]
+fn everything_acknowledged_outlives_the_store_and_its_disk() {
+    let mut cluster = TestCluster::three_with(small_segments);
+    let clients = [STORE, 2].map(|id| cluster.client(id));
+    let objects = cluster.block_on(put_objects(&clients));
+    let writers = [STORE, 2].map(|id| TestWriter::start(&cluster, id));
+    writers.iter().for_each(TestWriter::until_more);
+    wait_until("a segment is open", || cluster.view(2).copies.open_segments > 0);
+    cluster.kill(STORE);
+    let written: Vec<String> = writers.into_iter().flat_map(|writer| writer.end(&cluster).stored).collect();
+    wait_at_most(RECOVERY_MAX, "the other nodes have sealed the open segments", || {
+        cluster.view(2).copies.open_segments == 0
+    });
+
+    remove_all_but_mark(&cluster, STORE);
+    cluster.adopt_segments(STORE);
+    cluster.start(STORE);
+    cluster.until_settled();
+    until_copied(&cluster);
+    for id in [STORE, 3] {
+        let client = cluster.client(id);
+        cluster.block_on(async {
+            for object in &objects {
+                object.assert_stored(&client).await;
+            }
+        });
+        everything_is_there(&cluster, id, &written);
+    }
+}
+
+#[test]
+fn a_follower_that_hangs_stops_no_writes() {
+    const HANGING: usize = 2;
+    let mut cluster = TestCluster::three_with(small_segments);
+    let writer = TestWriter::start(&cluster, STORE);
+    writer.until_more();
+    let stopped = Instant::now();
+    cluster.pause(HANGING);
+    wait_until("the node was stopped for long enough", || stopped.elapsed() >= STOPPED);
+    cluster.resume(HANGING);
+    wait_until("the node catches up", || cluster.is_caught_up(HANGING));
+    writer.until_more();
+    let log = writer.end(&cluster);
+    log.assert_small_gaps();
+
+    // A stop seals the segments without the node.
+    cluster.stop(STORE);
+    cluster.start(STORE);
+    until_copied(&cluster);
+    everything_is_there(&cluster, HANGING, &log.stored);
+}
+
+#[test]
+fn followers_that_are_killed_in_turn_stop_writes_for_seconds_at_most() {
+    let mut cluster = TestCluster::three_with(small_segments);
+    let writer = TestWriter::start(&cluster, STORE);
+    for killed in [2, 3] {
+        writer.until_more();
+        cluster.kill(killed);
+        writer.until_more();
+        cluster.start(killed);
+        wait_until(&format!("node {killed} catches up"), || cluster.is_caught_up(killed));
+    }
+    writer.until_more();
+    let log = writer.end(&cluster);
+    log.assert_small_gaps();
+    everything_is_there(&cluster, 3, &log.stored);
+}
+
+#[test]
+fn without_the_second_of_two_storage_nodes_writes_are_refused_with_a_reason() {
+    let mut cluster = TestCluster::first();
+    cluster.join("storage");
+    cluster.until_active(2);
+    let client = cluster.client(STORE);
+    wait_until("writes are accepted", || try_put(&cluster, &client, "with-both").is_ok());
+    cluster.kill(2);
+    for key in ["refused-1", "refused-2"] {
+        let ended = try_put(&cluster, &client, key);
+        let Err(CallFailure::Refused { status, body }) = ended else { panic!("{key}: {ended:?}") };
+        assert_eq!(status, 503, "{body}");
+        assert!(body.contains("<Reason>TooFewReplicas</Reason>"), "{body}");
+    }
+    everything_is_there(&cluster, STORE, &["with-both".to_owned()]);
+    let refused = cluster.block_on(client.get(BUCKET, "refused-1"));
+    assert!(refused.as_ref().is_err_and(CallFailure::is_not_found), "{refused:?}");
+
+    cluster.start(2);
+    wait_at_most(RETURN_MAX, "writes are accepted again", || try_put(&cluster, &client, "returned").is_ok());
+    everything_is_there(&cluster, 2, &["with-both".to_owned(), "returned".to_owned()]);
+}
+
+/// Puts the object with this key; panics if the request does not end.
+fn try_put(cluster: &TestCluster, client: &S3TestClient, key: &str) -> Result<String, CallFailure> {
+    let ended = cluster.block_on(async { timeout(END_MAX, put(client, key)).await });
+    ended.unwrap_or_else(|_| panic!("the PUT of {key} hangs"))
+}
+
+/// An object, and the contents of its parts.
+struct StoredObject {
+    key: String,
+    parts: Vec<TestContent>,
+}
+
+impl StoredObject {
+    async fn assert_stored(&self, client: &S3TestClient) {
+        let key = &self.key;
+        let read = client.get(BUCKET, key).await.unwrap_or_else(|failure| panic!("{key}: {failure:?}"));
+        let mut begin = 0;
+        for part in &self.parts {
+            let end = read.body.len().min(begin + part.length);
+            assert_eq!(part.difference(&read.body[begin..end]), None, "{key} from {begin}");
+            begin = end;
+        }
+        assert_eq!(read.body.len(), begin, "{key}");
+    }
+}
+
+/// Stores objects of all lengths and an upload, through these nodes in turn.
+async fn put_objects(nodes: &[S3TestClient; 2]) -> Vec<StoredObject> {
+    let mixed = (0..OBJECTS).zip(1_000..).map(|(number, id)| StoredObject {
+        key: format!("mixed-{number:02}"),
+        parts: vec![TestContent { id, length: LENGTHS[number % LENGTHS.len()] }],
+    });
+    let own = StoredObject { key: "own".to_owned(), parts: vec![OWN] };
+    let mut objects: Vec<StoredObject> = mixed.chain([own]).collect();
+    for (object, node) in objects.iter().zip(nodes.iter().cycle()) {
+        node.put(BUCKET, &object.key, full_body(object.parts[0].bytes())).await.expect("stored");
+    }
+    let key = "uploaded";
+    let upload = nodes[0].create_upload(BUCKET, key).await.expect("begun");
+    let mut etags = Vec::new();
+    for ((number, part), node) in (1..).zip(PARTS).zip(nodes.iter().cycle()) {
+        let body = full_body(part.bytes());
+        etags.push((number, node.put_part(BUCKET, key, &upload, number, body).await.expect("stored")));
+    }
+    nodes[1].complete(BUCKET, key, &upload, &etags).await.expect("completed");
+    objects.push(StoredObject { key: key.to_owned(), parts: PARTS.to_vec() });
+    objects
+}
+
+/// What a writer has observed.
+struct WriterLog {
+    /// Keys of the objects that were acknowledged.
+    stored: Vec<String>,
+    /// Failures other than a 503.
+    failures: Vec<String>,
+    /// The longest time without an acknowledged object.
+    longest_gap: Duration,
+}
+
+impl WriterLog {
+    /// Asserts that no request failed except with a 503, and that one soon succeeded again.
+    fn assert_small_gaps(&self) {
+        assert_eq!(self.failures, Vec::<String>::new());
+        assert!(self.longest_gap <= GAP_MAX, "{:?} without a write", self.longest_gap);
+    }
+}
+
+/// A client that stores one object after the other.
+struct TestWriter {
+    task: JoinHandle<WriterLog>,
+    is_over: Arc<AtomicBool>,
+    stored: Arc<AtomicUsize>,
+}
+
+impl TestWriter {
+    /// Starts a writer through a node.
+    fn start(cluster: &TestCluster, node: usize) -> Self {
+        let (is_over, stored) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let task = cluster.runtime().spawn({
+            let (client, is_over, stored) = (cluster.client(node), Arc::clone(&is_over), Arc::clone(&stored));
+            async move { write_objects(&client, node, &is_over, &stored).await }
+        });
+        Self { task, is_over, stored }
+    }
+
+    /// Waits until the writer has stored some more objects.
+    fn until_more(&self) {
+        let count = || self.stored.load(Ordering::Relaxed);
+        let wanted = count() + WRITES_MIN;
+        wait_until("the writer stores some more objects", || count() >= wanted);
+    }
+
+    /// Ends the writer after its current request.
+    fn end(self, cluster: &TestCluster) -> WriterLog {
+        self.is_over.store(true, Ordering::Relaxed);
+        let ended = cluster.block_on(async { timeout(END_MAX, self.task).await });
+        ended.expect("no request hangs").expect("the writer does not panic")
+    }
+}
+
+/// Stores one object after the other through a node, and counts them.
+async fn write_objects(
+    client: &S3TestClient,
+    node: usize,
+    is_over: &AtomicBool,
+    stored: &AtomicUsize,
+) -> WriterLog {
+    let mut log = WriterLog { stored: Vec::new(), failures: Vec::new(), longest_gap: Duration::ZERO };
+    let mut last = Instant::now();
+    for number in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let key = format!("written-{node}-{number}");
+        let ended = put(client, &key).await;
+        log.longest_gap = log.longest_gap.max(last.elapsed());
+        match ended {
+            Ok(_) => {
+                last = Instant::now();
+                log.stored.push(key);
+                stored.fetch_add(1, Ordering::Relaxed);
+                sleep(WRITE_PAUSE).await;
+            }
+            Err(failure) => {
+                if failure.status() != Some(503) {
+                    log.failures.push(format!("{key}: {failure:?}"));
+                }
+                sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+    log
+}
+
+/// Reads these objects, and those that exist before the cluster, through a node.
+fn everything_is_there(cluster: &TestCluster, node: usize, written: &[String]) {
+    let client = cluster.client(node);
+    cluster.block_on(async {
+        for key in keys_before().chain(written.iter().cloned()) {
+            assert_reads(&client, &key).await;
+        }
+    });
+}
+
+/// Waits until every sealed segment has three copies without known damage, and the files of the store are
+/// equal on the other storage nodes.
+fn until_copied(cluster: &TestCluster) {
+    wait_at_most(HEALED_MAX, "the segments of the storage nodes are equal", || {
+        let copies = cluster.view(STORE).copies;
+        let mut files = segment_files(cluster, STORE);
+        files.retain(|_, length| *length > HEADER_BYTES);
+        (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0)
+            && !files.is_empty()
+            && files.keys().all(|name| is_equal_on(cluster, &STORAGE, name))
+    });
+}
+
+/// Removes the files of a stopped node's segments. The mark stays.
+fn remove_all_but_mark(cluster: &TestCluster, id: usize) {
+    for entry in fs::read_dir(cluster.segments_dir(id)).expect("listed") {
+        let entry = entry.expect("an entry");
+        if entry.file_name() != "owner" && entry.file_type().expect("a type").is_file() {
+            fs::remove_file(entry.path()).expect("removed");
+        }
+    }
+}

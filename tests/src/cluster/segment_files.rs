@@ -1,0 +1,43 @@
+//! Segment files of the nodes of a cluster, compared byte by byte.
+//!
+//! A node may be running and change its directory meanwhile, so a comparison is a condition to wait for.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::testbed::TestCluster;
+
+/// Lengths of the segment files of a node by their names.
+pub(super) fn segment_files(cluster: &TestCluster, id: usize) -> BTreeMap<String, u64> {
+    let Ok(entries) = fs::read_dir(cluster.segments_dir(id)) else { return BTreeMap::new() };
+    let files = entries.filter_map(|entry| {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // A file may be removed meanwhile.
+        let length = entry.metadata().ok()?.len();
+        name.ends_with(".seg").then_some((name, length))
+    });
+    files.collect()
+}
+
+/// Names in the segment directory of a node with this part.
+pub(super) fn names_with(cluster: &TestCluster, id: usize, part: &str) -> Vec<String> {
+    let entries = fs::read_dir(cluster.segments_dir(id)).expect("listed");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains(part)).collect()
+}
+
+/// True if these nodes have the same segment files, byte by byte.
+pub(super) fn have_equal_files(cluster: &TestCluster, nodes: &[usize]) -> bool {
+    let files = segment_files(cluster, nodes[0]);
+    nodes.iter().all(|id| segment_files(cluster, *id) == files)
+        && files.keys().all(|name| is_equal_on(cluster, nodes, name))
+}
+
+/// True if these nodes have a file of this name with the same bytes.
+pub(super) fn is_equal_on(cluster: &TestCluster, nodes: &[usize], name: &str) -> bool {
+    // Missing if it is removed meanwhile.
+    let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name)).ok();
+    let first = read(&nodes[0]);
+    first.is_some() && nodes[1..].iter().all(|id| read(id) == first)
+}
