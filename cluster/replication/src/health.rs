@@ -92,6 +92,16 @@ impl PeerHealth {
         if age > ANSWER_TIME_MAX { self.late(node, now) } else { None }
     }
 
+    /// Records that the peer ended or refused a replica. It is left out for a while, also as one of the last
+    /// two, since it would refuse the next one too. The pause of the last one does not grow.
+    pub fn failed(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
+        let is_last = self.is_last();
+        if let Some(peer) = self.peers.get_mut(&node).filter(|_| is_last) {
+            peer.backoff = Backoff::default();
+        }
+        self.leave_out(node, now)
+    }
+
     /// Records that the peer's lease is over.
     pub fn lease_ended(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
         self.peers.get_mut(&node)?.has_lease = false;
@@ -107,13 +117,16 @@ impl PeerHealth {
 
     fn late(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
         let rules = self.rules.unwrap_or(ReplicationRules::ALL);
-        // The node itself, and the peers that are in.
-        let members = 1 + self.peers.values().filter(|peer| peer.is_in).count();
-        let is_last = members <= 2 && rules.has(ReplicationRule::LastTwoStay);
+        let is_last = self.is_last() && rules.has(ReplicationRule::LastTwoStay);
         if is_last || !rules.has(ReplicationRule::LateIsLeftOut) {
             return None;
         }
         self.leave_out(node, now)
+    }
+
+    /// True if at most one peer is in: without it no quorum remains.
+    fn is_last(&self) -> bool {
+        self.peers.values().filter(|peer| peer.is_in).count() <= 1
     }
 
     fn leave_out(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
@@ -211,6 +224,15 @@ mod tests {
         assert_eq!(three.answered(B, ms(501), ms(0)), None);
         assert_eq!(three.answered(A, ms(1), ms(1_000)), Some(PeerChange::Returned(A)));
         assert_eq!(three.answered(B, ms(501), ms(1_000)), Some(PeerChange::LeftOut(B)));
+    }
+
+    #[test]
+    fn a_peer_that_refuses_pauses_also_as_the_last_one() {
+        let mut pair = with_peers(&[A]);
+        assert_eq!(pair.failed(A, ms(0)), Some(PeerChange::LeftOut(A)));
+        assert_eq!(pair.failed(A, ms(10)), None, "it is out already");
+        assert_eq!(pair.answered(A, ms(1), ms(999)), None);
+        assert_eq!(pair.answered(A, ms(1), ms(1_000)), Some(PeerChange::Returned(A)));
     }
 
     #[test]

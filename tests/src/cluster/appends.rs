@@ -5,6 +5,7 @@
 //! Writers send one request after the other and keep what they observe. A test ends them and reads every
 //! object that was acknowledged.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -297,12 +298,12 @@ fn everything_is_there(cluster: &TestCluster, node: usize, written: &[String]) {
     });
 }
 
-/// Waits until every sealed segment has three copies without known damage, and the files of the store are
-/// equal on the other storage nodes.
+/// Waits until every sealed segment has three copies without known damage, and the storage nodes have equal
+/// files. A node that lost its disk is listed with its copies until it notices that.
 fn until_copied(cluster: &TestCluster) {
     wait_at_most(HEALED_MAX, "the segments of the storage nodes are equal", || {
         let copies = cluster.view(STORE).copies;
-        let mut files = segment_files(cluster, STORE);
+        let mut files: BTreeMap<_, _> = STORAGE.iter().flat_map(|id| segment_files(cluster, *id)).collect();
         files.retain(|_, length| *length > HEADER_BYTES);
         (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0)
             && !files.is_empty()

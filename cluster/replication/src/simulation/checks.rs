@@ -76,15 +76,16 @@ impl World {
         let answered = recovery.map_or(record.write_quorum, |facts| facts.answered.len());
         let records = self.truth.segments[&segment].records.clone();
         for done in records.iter().filter(|record| record.acknowledged_at.is_some()) {
-            if self.is_excused(record, recovery, done) {
+            let is_old = self.is_old(record, proposal);
+            if done.had_fault && (is_old || self.is_taken(record, recovery, done)) {
                 continue;
             }
             if done.end > length {
-                self.violated(format!("{segment} is sealed below an acknowledged record {done:?} {record:?} {proposal:?} {recovery:?} {:?}", self.nodes.iter().map(|(id, n)| (id, n.lost_until, n.disk.get(&segment).map(|f| (f.durable.closed, f.durable.cells.as_ref().map(|c| c.iter().map(|c| match c { Cell::Garbage => 'x', Cell::Header => 'H', Cell::Data { index: 0, .. } => '0', _ => '.' }).collect::<String>()))))).collect::<Vec<_>>()));
+                self.violated(format!("{segment} is sealed below an acknowledged record"));
             }
             let named = proposal.replicas.iter().filter(|node| self.holds(**node, segment, done)).count();
             if named < record.write_quorum.min(answered) {
-                self.violated(format!("the seal of {segment} names {named} replicas with a record {done:?} {record:?} {proposal:?} {recovery:?} {:?}", self.nodes.iter().map(|(id, n)| (id, n.lost_until, n.disk.get(&segment).map(|f| (f.durable.closed, f.durable.cells.as_ref().map(|c| c.iter().map(|c| match c { Cell::Garbage => 'x', Cell::Header => 'H', Cell::Data { index: 0, .. } => '0', _ => '.' }).collect::<String>()))))).collect::<Vec<_>>()));
+                self.violated(format!("the seal of {segment} names {named} replicas with a record"));
             }
         }
         if let Some(facts) = recovery {
@@ -120,15 +121,22 @@ impl World {
         }
     }
 
+    /// A later recovery has closed a replica, and may have brought records back.
+    fn is_old(&self, record: &SimRecord, proposal: &SealProposal) -> bool {
+        let files =
+            record.nodes().into_iter().filter_map(|node| self.nodes.get(&node)?.disk.get(&record.segment));
+        files.filter_map(|file| file.current.closed).any(|closed| closed > proposal.epoch)
+    }
+
     /// Faults of disks took the record from too many replicas. A replica that is lost, and did not answer
     /// before, is no excuse: the recovery knows that it has to do without.
-    fn is_excused(&self, record: &SimRecord, recovery: Option<&RecoveryFacts>, done: &TrueRecord) -> bool {
+    fn is_taken(&self, record: &SimRecord, recovery: Option<&RecoveryFacts>, done: &TrueRecord) -> bool {
         let (segment, nodes) = (record.segment, record.nodes());
         let has_answered = |node: &NodeId| recovery.is_some_and(|facts| facts.answered.contains(node));
         let is_missed = |node: &&NodeId| self.is_lost(**node, segment) && !has_answered(node);
         let missed = nodes.iter().filter(is_missed).count();
         let holders = nodes.iter().filter(|node| self.is_intact(**node, segment, done)).count();
-        done.had_fault && holders + missed < record.write_quorum
+        holders + missed < record.write_quorum
     }
 
     /// The node was removed, or lost its replica and knows that.

@@ -45,7 +45,7 @@ const MINT_ATTEMPTS: usize = 20;
 /// Time for which the creation of a segment waits for enough followers.
 const FOLLOWERS_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Pause after a segment that got too few followers: each attempt takes a segment id.
-const FOLLOWERS_PAUSE: Duration = Duration::from_millis(500);
+const FOLLOWERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// A segment that records are appended to.
 pub(super) struct WritableSegment {
@@ -240,8 +240,9 @@ impl SegmentLifecycle {
         };
         let replicated = match &self.appends {
             Some(appends) if !followers.is_empty() => {
-                let has_quorum = links.len() + 1 >= WRITE_QUORUM;
-                let open = if has_quorum { appends.begin(id, links, writer.clone()) } else { None };
+                // A listed replica without a file then always means a lost disk, to a recovery.
+                let are_all_open = links.len() == followers.len();
+                let open = if are_all_open { appends.begin(id, links, writer.clone()) } else { None };
                 let Some(open) = open else {
                     self.seal(id, 0);
                     return Ok(Err(CreateFault::Followers));

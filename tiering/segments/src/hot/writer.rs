@@ -322,7 +322,10 @@ impl SegmentWriter {
         if let Some(prepared) = self.prepared.take()
             && let Ok(Ok(segment)) = prepared.blocking_recv()
         {
-            return Ok(segment);
+            if !segment.hold.is_given_up() && segment.takes_appends() {
+                return Ok(segment);
+            }
+            self.shared.segments.retire(segment);
         }
         let made = self.prepare().blocking_recv();
         made.unwrap_or(Err(AppendError::Stopping))

@@ -16,7 +16,6 @@ use mlgw_formats::segment_header::SegmentHeader;
 use mlgw_replication::{SealProposal, StorageNode};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc};
 
 use super::ReplicationOptions;
 use super::followers::{FollowerChoice, choose_followers};
-use super::link::{OPEN_MAX, OpenedLink, open_link};
+use super::link::{OpenedLink, open_link};
 use super::peers_health::FollowerHealth;
 use super::primary::ReplicatedSegment;
 use crate::hot::AppendError;
@@ -35,6 +34,8 @@ use crate::hot::segments::SealRequest;
 const TICK: Duration = Duration::from_millis(100);
 /// Pause before the storage nodes are looked at again when too few of them can follow.
 const CHOICE_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of acknowledged bytes that are kept for a follower, over all segments.
+const TRAILING_BYTES_MAX: u64 = 64 << 20;
 /// Time for which a stop waits for the last acknowledgements of followers.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 const FINISH_CHECK: Duration = Duration::from_millis(10);
@@ -124,16 +125,18 @@ impl ReplicatedAppends {
         self.creations.clone().try_write_owned().ok()
     }
 
-    /// Forgets created segments that were sealed: those before `next` that are not among the open ones. The
+    /// Forgets segments that were sealed: those before `next` that are not among the open ones. The
     /// rows of this node may not have later ones yet. Returns the remaining segments.
     pub(super) fn retain_created(&self, open: &BTreeSet<SegmentId>, next: SegmentId) -> BTreeSet<SegmentId> {
         let mut known = self.known.lock();
-        known.created.retain(|segment| *segment >= next || open.contains(segment));
+        let is_open = |segment: &SegmentId| *segment >= next || open.contains(segment);
+        known.created.retain(is_open);
+        known.closed.retain(is_open);
         known.created.clone()
     }
 
     /// Opens the streams to followers, which create their files. Returns those that did within
-    /// [`OPEN_MAX`].
+    /// a second.
     pub(in crate::hot) async fn open_links(
         &self,
         nodes: &[NodeId],
@@ -150,9 +153,7 @@ impl ReplicatedAppends {
                 Ok(link) => links.push(link),
                 Err(error) => {
                     tracing::warn!(segment = %header.id, %node, %error, "a node does not follow a segment");
-                    if error.kind() == io::ErrorKind::TimedOut {
-                        self.health.unanswered(*node, OPEN_MAX, self.begun.elapsed());
-                    }
+                    self.failed(*node);
                 }
             }
         }
@@ -205,6 +206,11 @@ impl ReplicatedAppends {
         self.health.answered(node, took, self.begun.elapsed());
     }
 
+    /// Records that a follower ended its replica, or did not open it.
+    pub(super) fn failed(&self, node: NodeId) {
+        self.health.failed(node, self.begun.elapsed());
+    }
+
     /// Waits a limited time until the seals of all segments are proposed, whose writers have ended.
     pub(in crate::hot) async fn finish(&self) {
         let until = Instant::now() + FINISH_MAX;
@@ -239,8 +245,13 @@ impl ReplicatedAppends {
             return;
         }
         self.refresh();
-        for (node, age) in open.iter().flat_map(|segment| segment.unanswered()) {
-            self.health.unanswered(node, age, self.begun.elapsed());
+        let mut trailing: HashMap<NodeId, u64> = HashMap::new();
+        for lag in open.iter().flat_map(|segment| segment.lags()) {
+            self.health.unanswered(lag.node, lag.age, self.begun.elapsed());
+            *trailing.entry(lag.node).or_default() += lag.acknowledged_bytes;
+        }
+        for (node, _) in trailing.into_iter().filter(|(_, bytes)| *bytes > TRAILING_BYTES_MAX) {
+            self.failed(node);
         }
         let usable = self.health.usable();
         open.iter().for_each(|segment| segment.tick(&usable));

@@ -41,13 +41,30 @@ impl HotTier {
         }
         // Before the writer of this node is looked up, so that the replica is not opened in between.
         let replica = inner.replicas.followed.close(segment);
+        // Files are read once, and not once for each coordinator that asks meanwhile.
+        let Ok(mut answer) = replica.closing.clone().try_lock_owned() else {
+            return Err(ReplicaRefused::InClosing(segment));
+        };
+        if let Some(closed) = *answer {
+            return Ok(closed.encode_answer());
+        }
         if let Some(length) = inner.shared.segments.close_local(segment).await {
-            return Ok(ClosedReplica { has_file: true, length, damaged_bytes: 0 }.encode_answer());
+            let closed = ClosedReplica { has_file: true, length, damaged_bytes: 0 };
+            *answer = Some(closed);
+            return Ok(closed.encode_answer());
         }
         let known = replica.final_length().await.filter(|known| *known > 0);
-        let _alone = replica.closing.lock().await;
         let of = inner.clone();
-        let closed = blocking(move || Ok(of.closed_replica(&request, known)?)).await?;
+        let closed = blocking(move || {
+            let closed = of.closed_replica(&request, known)?;
+            // Also if the caller has given up.
+            *answer = Some(closed);
+            Ok(closed)
+        });
+        let closed = closed.await?;
+        if closed.damaged_bytes > 0 {
+            self.report_damage([segment]);
+        }
         tracing::info!(%segment, closed.has_file, closed.length, closed.damaged_bytes, "closed a replica");
         Ok(closed.encode_answer())
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::PEER_APPEND_STREAMS_MAX;
+use mlgw_formats::segment_calls::ClosedReplica;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
@@ -45,8 +46,8 @@ pub(super) struct FollowedReplica {
     /// The node that opened the replica; `None` if it was only closed.
     writer: Option<NodeId>,
     state: watch::Sender<FollowedState>,
-    /// Locked while the file is read for an answer to a request to close.
-    pub(super) closing: AsyncMutex<()>,
+    /// Answer to a request to close; locked while the file is read for it.
+    pub(super) closing: Arc<AsyncMutex<Option<ClosedReplica>>>,
 }
 
 /// State of a replica.
@@ -147,7 +148,7 @@ fn prune(entries: &mut HashMap<SegmentId, Arc<FollowedReplica>>) {
 
 impl FollowedReplica {
     fn new(segment: SegmentId, writer: Option<NodeId>, state: FollowedState) -> Self {
-        Self { segment, writer, state: watch::Sender::new(state), closing: AsyncMutex::default() }
+        Self { segment, writer, state: watch::Sender::new(state), closing: Arc::default() }
     }
 
     /// The state, and its changes.

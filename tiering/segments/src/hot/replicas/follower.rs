@@ -84,6 +84,9 @@ pub enum ReplicaRefused {
     /// The replica was opened or closed before.
     #[error("the replica of segment {0} was opened or closed before")]
     Known(SegmentId),
+    /// The replica is being read for an earlier request to close it; repeat the request later.
+    #[error("the replica of segment {0} is being read")]
+    InClosing(SegmentId),
     /// The disk is full.
     #[error("this node has no space for another segment")]
     NoRoom,
@@ -229,7 +232,15 @@ impl FollowerDisk {
                 Err(error) => return Err(error.into()),
             }
         }
-        if self.space.has_room(ROOM_BYTES_MIN) { Ok(()) } else { Err(ReplicaRefused::NoRoom) }
+        // Moved chunks may use the reserve, as on the node that moves them: a full cluster could not compact.
+        let has_room = || match self.is_background {
+            true => self.space.moved_room_bytes() >= ROOM_BYTES_MIN,
+            false => self.space.has_room(ROOM_BYTES_MIN),
+        };
+        if !has_room() {
+            self.space.refresh();
+        }
+        if has_room() { Ok(()) } else { Err(ReplicaRefused::NoRoom) }
     }
 
     fn create(&self, creation: FileCallInProgress) -> Result<Arc<File>, ReplicaRefused> {

@@ -53,6 +53,11 @@ impl FollowerHealth {
         report(self.0.lock().health.answered(node, took, now));
     }
 
+    /// Records that a follower ended its replica, or did not open it.
+    pub(super) fn failed(&self, node: NodeId, now: Duration) {
+        report(self.0.lock().health.failed(node, now));
+    }
+
     /// Records the age of the oldest bytes that a follower has not acknowledged.
     pub(super) fn unanswered(&self, node: NodeId, age: Duration, now: Duration) {
         report(self.0.lock().health.unanswered(node, age, now));
@@ -62,7 +67,7 @@ impl FollowerHealth {
 fn report(change: Option<PeerChange>) {
     match change {
         Some(PeerChange::LeftOut(node)) => {
-            tracing::warn!(%node, "a node answers late or not at all; open segments go on without it");
+            tracing::warn!(%node, "a node follows no segments for a while: it answers late, not at all, or with an error");
         }
         Some(PeerChange::Returned(node)) => tracing::info!(%node, "a node may follow new segments again"),
         None => {}

@@ -82,8 +82,20 @@ struct FollowerLink {
     /// Task that reads the answers.
     reader: AbortHandle,
     acknowledged: u64,
+    /// Time of the last answer.
+    progressed: Duration,
     /// Batches that were sent and are not acknowledged yet.
     sent: VecDeque<SentBatch>,
+}
+
+/// What a follower in step lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FollowerLag {
+    pub(super) node: NodeId,
+    /// Time since it made progress, with bytes to answer for.
+    pub(super) age: Duration,
+    /// Bytes that are acknowledged to callers and are kept for it.
+    pub(super) acknowledged_bytes: u64,
 }
 
 struct SentBatch {
@@ -182,7 +194,9 @@ impl ReplicatedSegment {
     fn follow(self: &Arc<Self>, link: OpenedLink) -> FollowerLink {
         let OpenedLink { node, frames, answers } = link;
         let reader = tokio::spawn(read_answers(Arc::downgrade(self), node, answers)).abort_handle();
-        FollowerLink { node, frames, reader, acknowledged: SEGMENT_HEADER_BYTES, sent: VecDeque::new() }
+        let progressed = self.begun.elapsed();
+        let (acknowledged, sent) = (SEGMENT_HEADER_BYTES, VecDeque::new());
+        FollowerLink { node, frames, reader, acknowledged, progressed, sent }
     }
 
     /// Applies a change of the state and carries out what follows from it.
@@ -336,12 +350,21 @@ impl ReplicatedSegment {
         });
     }
 
-    /// The followers with bytes that they have not acknowledged, and the age of the oldest ones.
-    pub(super) fn unanswered(&self) -> Vec<(NodeId, Duration)> {
+    /// The followers with bytes that they have not acknowledged. The time counts from their last answer: a
+    /// large batch takes long on a slow network, and is answered in parts.
+    pub(super) fn lags(&self) -> Vec<FollowerLag> {
         let now = self.begun.elapsed();
         let state = self.state.lock();
-        let oldest = |link: &FollowerLink| Some((link.node, now.saturating_sub(link.sent.front()?.at)));
-        state.links.iter().filter_map(oldest).collect()
+        let acknowledged = state.primary.acknowledged_length();
+        let lag = |link: &FollowerLink| {
+            let since = link.sent.front()?.at.max(link.progressed);
+            Some(FollowerLag {
+                node: link.node,
+                age: now.saturating_sub(since),
+                acknowledged_bytes: acknowledged.saturating_sub(link.acknowledged),
+            })
+        };
+        state.links.iter().filter_map(lag).collect()
     }
 
     /// Records that a follower has synced its file up to a length.
@@ -354,9 +377,10 @@ impl ReplicatedSegment {
             }
             for link in state.links.iter_mut().filter(|link| link.node == node) {
                 link.acknowledged = link.acknowledged.max(length);
+                let before = std::mem::replace(&mut link.progressed, now);
                 while let Some(batch) = link.sent.pop_front_if(|batch| batch.end <= length) {
                     // The oldest one counts.
-                    took = took.or(Some(now.saturating_sub(batch.at)));
+                    took = took.or(Some(now.saturating_sub(batch.at.max(before))));
                 }
             }
             state.primary.acknowledged_by(node, length, now)
@@ -367,6 +391,10 @@ impl ReplicatedSegment {
     }
 
     fn failed(&self, node: NodeId, error: &io::Error) {
+        // Before the segment is sealed: its writer chooses the followers of the next one at once.
+        if let Some(appends) = self.appends.upgrade() {
+            appends.failed(node);
+        }
         tracing::warn!(segment = %self.segment, %node, %error,
             "a follower ended its replica; the segment is sealed without what it lacks");
         self.update(|state, now| state.drop_unless(now, |link| link.node != node));

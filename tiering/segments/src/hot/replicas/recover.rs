@@ -1,7 +1,7 @@
 //! Recovery of open segments whose writer is gone: closes enough of their replicas and seals them.
 //!
-//! A node recovers the segments that an earlier process of it left open, and the leader of the system group
-//! those of nodes that do not answer for a while. All replicas in the record are closed at the same time.
+//! A node recovers the segments that an earlier process of it left open. Those of nodes that do not answer for
+//! a while are recovered by the leader of the system group, and by the first storage node that answers. All replicas in the record are closed at the same time.
 //! When so many have answered that the others are fewer than the write quorum, nothing more can be
 //! acknowledged, and each acknowledged byte is in one of the answers. So the segment is sealed at the largest
 //! length. The seal names the owner and every replica that has a file; those that lack bytes are marked, and
@@ -29,7 +29,6 @@ use mlgw_metadata::Catalogue;
 use mlgw_replication::StorageNode;
 
 use super::Replication;
-use crate::hot::compaction::driver::seal;
 use crate::hot::compaction::{Compaction, MoveStepError, blocking};
 use crate::hot::map::MapError;
 use crate::hot::placing::stoppable_wait::until_stopped;
@@ -37,6 +36,8 @@ use crate::hot::{HotTier, HotTierInner};
 
 /// Interval between passes.
 const PASS_INTERVAL: Duration = Duration::from_secs(2);
+/// Minimum pause between passes as a multiple of the time that the records took.
+const PASS_PAUSE_FACTOR: u32 = 20;
 /// Interval at which the wait between passes looks for a stop.
 const STOP_CHECK: Duration = Duration::from_millis(200);
 /// Time for which a node does not answer before its segments are recovered.
@@ -109,13 +110,16 @@ pub(in crate::hot) async fn run(
     loop {
         let Some(inner) = tier.upgrade() else { return };
         let pass = recovery.run_pass(&inner, &replication, Instant::now());
-        match until_stopped(&inner, pass).await {
-            Ok(()) => {}
+        let pause = match until_stopped(&inner, pass).await {
+            Ok(pause) => pause,
             Err(MoveStepError::Stopping) => return,
-            Err(error) => tracing::warn!(%error, "a pass over open segments failed"),
-        }
+            Err(error) => {
+                tracing::warn!(%error, "a pass over open segments failed");
+                PASS_INTERVAL
+            }
+        };
         drop(inner);
-        let until = Instant::now() + PASS_INTERVAL;
+        let until = Instant::now() + pause;
         while Instant::now() < until {
             if compaction.is_stopped() {
                 return;
@@ -135,26 +139,34 @@ pub(in crate::hot) struct OpenSegmentRecovery {
 }
 
 impl OpenSegmentRecovery {
-    /// Recovers the segments that are due at `now`, which increases from pass to pass.
+    /// Recovers the segments that are due at `now`, which increases from pass to pass. Returns the pause until
+    /// the next pass.
     pub(in crate::hot) async fn run_pass(
         &mut self,
         inner: &Arc<HotTierInner>,
         replication: &Arc<Replication>,
         now: Instant,
-    ) -> Result<(), MoveStepError> {
-        let Some(catalogue) = inner.catalogue.clone() else { return Ok(()) };
+    ) -> Result<Duration, MoveStepError> {
+        let Some(catalogue) = inner.catalogue.clone() else { return Ok(PASS_INTERVAL) };
         if !inner.shared.segments.map.is_replicated() {
-            return Ok(());
+            return Ok(PASS_INTERVAL);
         }
         let nodes = replication.options.nodes.storage_nodes();
+        let begun = Instant::now();
         let OpenRecords { left, of_others, alone } = open_records(inner, catalogue.clone()).await?;
-        if nodes.iter().any(|node| node.node != inner.node && node.is_reachable) {
-            seal(inner, &catalogue, &alone).await;
+        let pause = PASS_INTERVAL.max(begun.elapsed() * PASS_PAUSE_FACTOR);
+        let has_followers = nodes.iter().any(|node| node.node != inner.node && node.is_reachable);
+        if has_followers && !alone.is_empty() {
+            alone.iter().for_each(|segment| inner.shared.segments.holds.give_up(*segment));
+            inner.writer_queues.roll();
         }
         let unreachable = self.unreachable(&of_others, &nodes, now);
         let is_due =
             |record: &SegmentRecord| record.owner().is_some_and(|owner| unreachable.contains(&owner));
-        let others = of_others.into_iter().filter(|record| catalogue.is_on_duty() && is_due(record));
+        // Any node may recover a segment. A gateway that leads the system group has no replicas.
+        let first = nodes.iter().filter(|node| node.is_reachable).map(|node| node.node).min();
+        let coordinates = catalogue.is_on_duty() || first == Some(inner.node);
+        let others = of_others.into_iter().filter(|record| coordinates && is_due(record));
         let due: Vec<SegmentRecord> = left.into_iter().chain(others).collect();
         self.reported.retain(|segment, _| due.iter().any(|record| record.segment_id() == *segment));
         let recover = |record: SegmentRecord| {
@@ -167,7 +179,7 @@ impl OpenSegmentRecovery {
                 self.report(&missing, now);
             }
         }
-        Ok(())
+        Ok(pause)
     }
 
     /// Returns the owners that do not answer for long enough.
