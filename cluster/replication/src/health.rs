@@ -96,7 +96,7 @@ impl PeerHealth {
     /// two, since it would refuse the next one too. The pause of the last one does not grow.
     pub fn failed(&mut self, node: NodeId, now: Duration) -> Option<PeerChange> {
         let is_last = self.is_last();
-        if let Some(peer) = self.peers.get_mut(&node).filter(|_| is_last) {
+        if let Some(peer) = self.peers.get_mut(&node).filter(|peer| is_last && peer.is_in) {
             peer.backoff = Backoff::default();
         }
         self.leave_out(node, now)

@@ -16,10 +16,12 @@ mod recoveries;
 mod referrers;
 mod replicas;
 mod truth;
+mod violation;
 mod world;
 
 use crate::rules::{ReplicationRule, ReplicationRules};
 use faults::ScheduleKind;
+use violation::{Violation, ViolationKind};
 use world::World;
 
 /// Schedules of a run, unless `MLGW_SCHEDULES` names another number.
@@ -39,7 +41,7 @@ const PAUSE_MS: u64 = 4_000;
 const EVENTS_SHOWN: usize = 60;
 
 /// Runs a schedule. Returns the first violation.
-fn run(seed: u64, rules: ReplicationRules) -> Result<(), String> {
+fn run(seed: u64, rules: ReplicationRules) -> Result<(), Violation> {
     run_world(seed, rules).violation.map_or(Ok(()), Err)
 }
 
@@ -52,7 +54,7 @@ fn run_world(seed: u64, rules: ReplicationRules) -> World {
     world.calm_down();
     world.run_for(CALM_MS, World::is_converged);
     if let Some(what) = world.unfinished() {
-        world.violated(what);
+        world.violated(ViolationKind::Unfinished, what);
     }
     world
 }
@@ -63,7 +65,7 @@ fn writes_go_on(world: &mut World) {
     let last = |node| world.truth.last_acknowledged.get(&node).copied().unwrap_or(0);
     let stands_still = fast.into_iter().find(|node| last(*node) + PAUSE_MS < world.now);
     if let Some(node) = stands_still {
-        world.violated(format!("writes to {node} stand still"));
+        world.violated(ViolationKind::Pause, format_args!("writes to {node} stand still"));
     }
 }
 
@@ -96,22 +98,24 @@ fn schedules_do_something() {
     assert!(sealed > 500, "{sealed}");
 }
 
-/// Finds a schedule that is violated without a rule, and not with it.
-fn is_needed(rule: ReplicationRule, run: fn(u64, ReplicationRules) -> Result<(), String>) {
-    let misses = |seed: &u64| run(*seed, ReplicationRules::without(rule)).is_err();
+type RunSchedule = fn(u64, ReplicationRules) -> Result<(), Violation>;
+
+/// Finds a schedule that is violated in this way without a rule, and not at all with it.
+fn is_needed(rule: ReplicationRule, kind: ViolationKind, run: RunSchedule) {
+    let without = |seed| run(seed, ReplicationRules::without(rule)).err();
+    let misses = |seed: &u64| without(*seed).is_some_and(|violation| violation.kind == kind);
     let schedule = (0..SEEDS_WITHOUT_RULE).find(misses);
     let seed = schedule.unwrap_or_else(|| panic!("no schedule misses {rule:?}"));
-    let violation = run(seed, ReplicationRules::without(rule));
-    println!("{rule:?}: seed {seed}, {violation:?}");
+    println!("{rule:?}: seed {seed}, {:?}", without(seed));
     assert_eq!(run(seed, ReplicationRules::ALL), Ok(()), "{rule:?} is not the cause");
 }
 
 macro_rules! needed {
-    ($($test:ident: $rule:ident in $run:path;)*) => {
+    ($($test:ident: $rule:ident prevents $kind:ident in $run:path;)*) => {
         $(
             #[test]
             fn $test() {
-                is_needed(ReplicationRule::$rule, $run);
+                is_needed(ReplicationRule::$rule, ViolationKind::$kind, $run);
             }
         )*
 
@@ -124,42 +128,42 @@ macro_rules! needed {
 }
 
 needed! {
-    without_quorum_synced: QuorumSynced in run;
-    without_primary_among_them: PrimaryAmongThem in run;
-    without_dropped_count: DroppedCount in run;
-    without_trail_is_bounded: TrailIsBounded in run;
-    without_nothing_after_proposal: NothingAfterProposal in run;
-    without_record_decides: RecordDecides in run;
-    without_truncate_after_seal: TruncateAfterSeal in run;
-    without_open_only_once: OpenOnlyOnce in run;
-    without_right_ends_with_restart: RightEndsWithRestart in run;
-    without_offset_is_end: OffsetIsEnd in run;
-    without_acknowledge_synced: AcknowledgeSynced in run;
-    without_close_is_durable: CloseIsDurable in run;
-    without_marker_without_file: MarkerWithoutFile in run;
-    without_close_ends_writes: CloseEndsWrites in run;
-    without_close_syncs: CloseSyncs in run;
-    without_nothing_after_close: NothingAfterClose in run;
-    without_old_copies_refused: OldCopiesRefused in run;
-    without_enough_answers: EnoughAnswers in run;
-    without_distinct_answers: DistinctAnswers in run;
-    without_own_replicas_only: OwnReplicasOnly in run;
-    without_recorded_quorum: RecordedQuorum in run;
-    without_primary_answers: PrimaryAnswers in run;
-    without_lost_never_counts: LostNeverCounts in run;
-    without_largest_end: LargestEnd in run;
-    without_scan_past_damage: ScanPastDamage in run;
-    without_damage_is_filled: DamageIsFilled in run;
-    without_damage_never_shortens: DamageNeverShortens in run;
-    without_named_have_length: NamedHaveLength in run;
-    without_quorum_is_named: QuorumIsNamed in run;
-    without_first_seal_decides: FirstSealDecides in run;
-    without_fence_before_count: FenceBeforeCount in referrers::run;
-    without_extents_before_lookup: ExtentsBeforeLookup in referrers::run;
-    without_suspect_is_source: SuspectIsSource in run;
-    without_drop_after_enough: DropAfterEnough in run;
-    without_last_stays: LastStays in run;
-    without_changes_compared: ChangesCompared in run;
-    without_late_is_left_out: LateIsLeftOut in run;
-    without_last_two_stay: LastTwoStay in run;
+    without_quorum_synced: QuorumSynced prevents Loss in run;
+    without_primary_among_them: PrimaryAmongThem prevents Loss in run;
+    without_dropped_count: DroppedCount prevents Loss in run;
+    without_trail_is_bounded: TrailIsBounded prevents Trail in run;
+    without_nothing_after_proposal: NothingAfterProposal prevents Loss in run;
+    without_record_decides: RecordDecides prevents Loss in run;
+    without_truncate_after_seal: TruncateAfterSeal prevents Loss in run;
+    without_open_only_once: OpenOnlyOnce prevents Loss in run;
+    without_right_ends_with_restart: RightEndsWithRestart prevents Loss in run;
+    without_offset_is_end: OffsetIsEnd prevents Loss in run;
+    without_acknowledge_synced: AcknowledgeSynced prevents Loss in run;
+    without_close_is_durable: CloseIsDurable prevents Loss in run;
+    without_marker_without_file: MarkerWithoutFile prevents Loss in run;
+    without_close_ends_writes: CloseEndsWrites prevents Loss in run;
+    without_close_syncs: CloseSyncs prevents Loss in run;
+    without_nothing_after_close: NothingAfterClose prevents Loss in run;
+    without_old_copies_refused: OldCopiesRefused prevents Loss in run;
+    without_enough_answers: EnoughAnswers prevents Loss in run;
+    without_distinct_answers: DistinctAnswers prevents Loss in run;
+    without_own_replicas_only: OwnReplicasOnly prevents Loss in run;
+    without_recorded_quorum: RecordedQuorum prevents Loss in run;
+    without_primary_answers: PrimaryAnswers prevents Loss in run;
+    without_lost_never_counts: LostNeverCounts prevents Loss in run;
+    without_largest_end: LargestEnd prevents Loss in run;
+    without_scan_past_damage: ScanPastDamage prevents Loss in run;
+    without_damage_is_filled: DamageIsFilled prevents Loss in run;
+    without_damage_never_shortens: DamageNeverShortens prevents Loss in run;
+    without_named_have_length: NamedHaveLength prevents Loss in run;
+    without_quorum_is_named: QuorumIsNamed prevents Loss in run;
+    without_first_seal_decides: FirstSealDecides prevents Loss in run;
+    without_fence_before_count: FenceBeforeCount prevents Loss in referrers::run;
+    without_extents_before_lookup: ExtentsBeforeLookup prevents Loss in referrers::run;
+    without_suspect_is_source: SuspectIsSource prevents Unfinished in run;
+    without_drop_after_enough: DropAfterEnough prevents Loss in run;
+    without_last_stays: LastStays prevents Loss in run;
+    without_changes_compared: ChangesCompared prevents Loss in run;
+    without_late_is_left_out: LateIsLeftOut prevents Pause in run;
+    without_last_two_stay: LastTwoStay prevents Pause in run;
 }

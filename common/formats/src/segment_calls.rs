@@ -167,7 +167,7 @@ impl CloseReplica {
 /// Answer to a request to close a replica: its state, which does not change any more.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ClosedReplica {
-    /// True if there is a file with the header of the segment.
+    /// True if there is a file with the header of the segment, or with a record of it.
     #[prost(bool, tag = "1")]
     pub has_file: bool,
     /// End of the last intact record, which is synced; 0 without a file.
@@ -220,7 +220,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_request_is_decoded_as_it_was_encoded(segment: u64, from in 0..u64::MAX / 2, length in 1..1u64 << 30) {
+        fn a_request_is_decoded_as_it_was_encoded(
+            segment: u64,
+            from in 0..u64::MAX / 2,
+            length in 1..1u64 << 30,
+        ) {
             let request = ReadReplica::new(SegmentId(segment), SEED, from..from + length);
             prop_assert_eq!(ReadReplica::decode_request(&request.encode_request()), Ok(request));
             prop_assert_eq!((request.segment_id(), request.seed()), (SegmentId(segment), SEED));

@@ -1,9 +1,10 @@
-//! The segments of a storage node that serves no requests: copies of the sealed segments of other nodes.
+//! The segments of a storage node that serves no requests: replicas of the segments of other nodes.
 //!
-//! The node pulls its copies itself, verifies them by its scrub and serves them to other nodes. It appends,
-//! compacts and places nothing. Its start removes files and sets files aside by the rows of the catalogue, so
-//! it first waits until a majority of the voters of each group has confirmed that these rows are current.
-//! After a power loss a copy that was not recorded is verified and recorded, or made again.
+//! The node follows open segments of their owner, pulls copies of sealed ones itself, verifies them by its
+//! scrub and serves them to other nodes. It owns, compacts and places nothing. Its start removes files and
+//! sets files aside by the rows of the catalogue, so it first waits until a majority of the voters of each
+//! group has confirmed that these rows are current. After a power loss a copy that was not recorded is
+//! verified and recorded, or made again.
 
 use super::ServeError;
 use super::member;

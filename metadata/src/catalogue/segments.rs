@@ -220,8 +220,8 @@ impl Catalogue {
         self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(place))).await.map(drop)
     }
 
-    /// Seals a segment at `length` and returns its record. `replicas`, unless it is empty, replaces the list of
-    /// its replicas: those that are not known to have the whole length are marked as suspect. The first seal
+    /// Seals a segment at `length` and returns its record. `replicas`, unless it is empty, replaces the list
+    /// of its replicas: those that are not known to have the whole length are marked as suspect. The first seal
     /// decides.
     ///
     /// # Errors

@@ -12,12 +12,17 @@
 use super::disk::{Cell, cells, cells_of};
 use super::group::{RecoveryFacts, SeenDamage, SimRecord};
 use super::truth::TrueRecord;
+use super::violation::ViolationKind;
 use super::world::World;
 use crate::epoch::SealProposal;
 use crate::repair::COPIES;
 use mlgw_common::{NodeId, SegmentId};
 
 impl World {
+    fn lost(&mut self, what: impl std::fmt::Display) {
+        self.violated(ViolationKind::Loss, what);
+    }
+
     /// The device of a node has these cells of a segment.
     fn is_intact(&self, node: NodeId, segment: SegmentId, record: &TrueRecord) -> bool {
         (record.begin..record.end).all(|at| self.has_cell(node, segment, at))
@@ -45,7 +50,7 @@ impl World {
         let acknowledged = truth.records[at];
         match record.sealed {
             Some(length) if end > cells(length) => {
-                self.violated(format!("a record is acknowledged beyond the seal of {segment}"));
+                self.lost(format_args!("a record is acknowledged beyond the seal of {segment}"));
             }
             Some(_) => {}
             None => {
@@ -53,7 +58,7 @@ impl World {
                 let holders =
                     nodes.iter().filter(|other| self.holds(**other, segment, &acknowledged)).count();
                 if holders < record.write_quorum || !self.holds(node, segment, &acknowledged) {
-                    self.violated(format!("{holders} replicas of {segment} have an acknowledged record"));
+                    self.lost(format_args!("{holders} replicas of {segment} have an acknowledged record"));
                 }
             }
         }
@@ -81,11 +86,11 @@ impl World {
                 continue;
             }
             if done.end > length {
-                self.violated(format!("{segment} is sealed below an acknowledged record"));
+                self.lost(format_args!("{segment} is sealed below an acknowledged record"));
             }
             let named = proposal.replicas.iter().filter(|node| self.holds(**node, segment, done)).count();
             if named < record.write_quorum.min(answered) {
-                self.violated(format!("the seal of {segment} names {named} replicas with a record"));
+                self.lost(format_args!("the seal of {segment} names {named} replicas with a record"));
             }
         }
         if let Some(facts) = recovery {
@@ -109,14 +114,8 @@ impl World {
             };
             let is_named = proposal.replicas.contains(&node) && self.nodes.contains_key(&node);
             let length = cells(proposal.length);
-            let found = cells_of(stretch).filter(|at| *at < length).find(|at| is_bad(*at));
-            if let Some(at) = found.filter(|_| is_named) {
-                let what = "which is known, but not as bad everywhere";
-                self.violated(format!(
-                    "{node} is named by {segment} and has damage at {at}, {what}: {facts:?} {:?} {:?}",
-                    &self.nodes[&node].disk[&segment].durable.cells.as_ref().map(|c| c[at]),
-                    record
-                ));
+            if is_named && cells_of(stretch).filter(|at| *at < length).any(is_bad) {
+                self.lost(format_args!("the seal of {segment} names {node}, which is known to be bad"));
             }
         }
     }
@@ -172,7 +171,7 @@ impl World {
                     && !self.truth.is_hidden(node, segment, *at)
             };
             if let Some(at) = (0..length).find(is_bad) {
-                self.violated(format!("{node} is named by {segment} and lacks cell {at} of {length}"));
+                self.lost(format_args!("{node} is named by {segment} and lacks cell {at} of {length}"));
             }
         }
     }
@@ -191,7 +190,7 @@ impl World {
         let wanted = COPIES.min(self.nodes.len());
         let before = truth.copies.clone().unwrap_or_default();
         if before.iter().zip(&copies).any(|(before, now)| now < before && *now < wanted) {
-            self.violated(format!("a record of {segment} has fewer copies than before"));
+            self.lost(format_args!("a record of {segment} has fewer copies than before"));
         }
         if let Some(truth) = self.truth.segments.get_mut(&segment) {
             truth.copies = Some(copies);
@@ -208,13 +207,7 @@ impl World {
         self.group.records.values().find_map(|record| {
             let segment = record.segment;
             match record.sealed {
-                None if self.can_be_sealed(record) => Some(format!(
-                    "{segment} is open: {:?}",
-                    self.nodes
-                        .get(&record.primary)
-                        .and_then(|node| node.primaries.get(&segment))
-                        .map(|p| (&p.machine, &p.followers))
-                )),
+                None if self.can_be_sealed(record) => Some(format!("{segment} is open")),
                 Some(length) if self.can_be_healed(record, cells(length)) => self.below(record),
                 _ => None,
             }

@@ -71,6 +71,8 @@ pub(super) struct Swarm {
     pub(super) late_commits: u64,
     pub(super) suspect_at_once: u64,
     critical_cuts: u64,
+    /// Per thousand: requests to open that are late.
+    pub(super) late_opens: u64,
     /// Percent of ticks at which a node applies nothing.
     pub(super) late_apply: u64,
     pub(super) bulk: BulkSpeed,
@@ -98,6 +100,7 @@ impl Swarm {
             late_commits: often(rng, 300),
             suspect_at_once: often(rng, 400),
             critical_cuts: often(rng, 150),
+            late_opens: often(rng, 400),
             late_apply: often(rng, 95),
             bulk: if rng.bool() { BulkSpeed::Uneven } else { BulkSpeed::Even },
             starts_with_quorum_of_all: rng.u8(0..3) == 0,
@@ -250,7 +253,7 @@ impl World {
             return;
         }
         self.stop_for_a_while(node);
-        self.lost(node);
+        self.lose_replicas(node);
         let until = SegmentId(self.group.next_segment);
         let node = self.node(node);
         node.disk.clear();
@@ -266,7 +269,7 @@ impl World {
         if self.is_up(node) {
             self.stop(node);
         }
-        self.lost(node);
+        self.lose_replicas(node);
         self.nodes.remove(&node);
         self.remove_node(node);
         let all = self.nodes.keys().chain(&self.group.removed);
@@ -274,7 +277,7 @@ impl World {
         self.add_node(new);
     }
 
-    fn lost(&mut self, node: NodeId) {
+    fn lose_replicas(&mut self, node: NodeId) {
         self.note(format_args!("all replicas of {node} are lost"));
         self.truth.lost_node(node);
         self.touched.extend(self.group.records.keys().copied());

@@ -72,6 +72,8 @@ pub(super) struct Network {
     lives: BTreeMap<(NodeId, NodeId), u32>,
     last_arrival: BTreeMap<(NodeId, NodeId, Stream), u64>,
     bulk: BulkSpeed,
+    /// Per thousand: requests to open that are late.
+    late_opens: u64,
 }
 
 /// Speed of the bulk stream.
@@ -88,8 +90,8 @@ fn pair(one: NodeId, two: NodeId) -> (NodeId, NodeId) {
 }
 
 impl Network {
-    pub(super) fn new(bulk: BulkSpeed) -> Self {
-        Self { bulk, ..Self::default() }
+    pub(super) fn new(bulk: BulkSpeed, late_opens: u64) -> Self {
+        Self { bulk, late_opens, ..Self::default() }
     }
 
     pub(super) fn is_linked(&self, one: NodeId, two: NodeId) -> bool {
@@ -127,7 +129,9 @@ impl Network {
         rng: &mut Rng,
     ) -> u64 {
         let stream = message.stream();
+        let is_open = matches!(message, Message::Open { .. });
         let latency = match rng.u8(0..100) {
+            _ if is_open && rng.u64(0..1_000) < self.late_opens => rng.u64(50..450),
             0..=2 if stream == Stream::Bulk && self.bulk == BulkSpeed::Uneven => rng.u64(500..4_000),
             0 => rng.u64(50..400),
             1..=5 => rng.u64(10..60),

@@ -4,6 +4,7 @@ use super::disk::{Cell, bytes, cells, cells_of};
 use super::group::{ProposalOutcome, Purpose, SimCommand, SimRecord};
 use super::network::{Message, Session};
 use super::replicas::{HEADER, IoOperation};
+use super::violation::ViolationKind;
 use super::world::{Event, Phase, World};
 use crate::health::PeerChange;
 use crate::primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealOutcome};
@@ -93,6 +94,10 @@ impl World {
         self.note(format_args!("{segment} is created"));
         if self.rng.u64(0..1_000) < self.swarm.suspect_at_once {
             self.suspected.insert(segment);
+            // Often the primary cannot be reached either, and goes on.
+            if let Some(leader) = self.group.leader.filter(|_| self.rng.bool()) {
+                self.network.cut(node, leader);
+            }
         }
         let (epoch, replicas) = (record.epoch, record.nodes());
         let start =
@@ -437,7 +442,7 @@ impl World {
             }
         }
         if let Some(what) = late {
-            self.violated(what);
+            self.violated(ViolationKind::Trail, what);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A small simulation of references: groups add and end references to a segment while it is decided if all of
 //! them lie within a surviving prefix.
 
+use super::violation::{Violation, ViolationKind};
 use crate::references::{PrefixDecision, ReferrerFacts, sum_extents};
 use crate::rules::{ReplicationRule, ReplicationRules};
 use fastrand::Rng;
@@ -61,7 +62,7 @@ impl References {
 }
 
 /// Decides about a prefix in a schedule. Returns a reference beyond the prefix that a seal would lose.
-pub(super) fn run(seed: u64, rules: ReplicationRules) -> Result<(), String> {
+pub(super) fn run(seed: u64, rules: ReplicationRules) -> Result<(), Violation> {
     let mut rng = Rng::with_seed(seed);
     let prefix = rng.u32(0..RECORDS);
     let group = |rng: &mut Rng| SimReferrer {
@@ -80,7 +81,10 @@ pub(super) fn run(seed: u64, rules: ReplicationRules) -> Result<(), String> {
     let decision = summed.map_or(PrefixDecision::Wait, |summed| summed.decide(found));
     let mut left = world.groups.iter().flat_map(|group| &group.records);
     match (decision, left.find(|record| **record >= prefix)) {
-        (PrefixDecision::SealAtSurvivor, Some(lost)) => Err(format!("record {lost} is referenced and lost")),
+        (PrefixDecision::SealAtSurvivor, Some(lost)) => {
+            let what = format_args!("record {lost} is referenced and lost");
+            Err(Violation::new(ViolationKind::Loss, what))
+        }
         _ => Ok(()),
     }
 }

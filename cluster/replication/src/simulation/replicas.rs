@@ -240,6 +240,7 @@ impl World {
         replica.is_busy = true;
         let life = replica.life;
         let mut delay = match operation {
+            IoOperation::Write { .. } if self.rng.u8(0..20) == 0 => self.rng.u64(5..40),
             IoOperation::Write { .. } | IoOperation::Truncate { .. } => self.rng.u64(0..3),
             IoOperation::WriteCopy { .. } => self.rng.u64(5..60),
             _ => self.rng.u64(1..8),

@@ -10,6 +10,7 @@ use super::primaries::SimPrimary;
 use super::recoveries::SimRecovery;
 use super::replicas::{IoOperation, SimReplica};
 use super::truth::Truth;
+use super::violation::{Violation, ViolationKind};
 use crate::health::PeerHealth;
 use crate::repair::RepairTask;
 use crate::rules::ReplicationRules;
@@ -93,7 +94,7 @@ pub(super) struct World {
     /// Segments that changed since the last check.
     pub(super) touched: BTreeSet<SegmentId>,
     pub(super) trace: Vec<String>,
-    pub(super) violation: Option<String>,
+    pub(super) violation: Option<Violation>,
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     handled: u64,
@@ -109,7 +110,7 @@ impl World {
             phase: Phase::Faults,
             nodes: BTreeMap::new(),
             group: SimGroup::led_by(NodeId(1)),
-            network: Network::new(swarm.bulk),
+            network: Network::new(swarm.bulk, swarm.late_opens),
             truth: Truth::default(),
             has_quorum_of_all: swarm.starts_with_quorum_of_all,
             suspected: BTreeSet::new(),
@@ -198,8 +199,9 @@ impl World {
         self.trace.push(format!("{} ms: {what}", self.now));
     }
 
-    pub(super) fn violated(&mut self, what: impl Into<String>) {
-        self.violation.get_or_insert(format!("{} (at {} ms)", what.into(), self.now));
+    pub(super) fn violated(&mut self, kind: ViolationKind, what: impl std::fmt::Display) {
+        let what = format_args!("{what} (at {} ms)", self.now);
+        self.violation.get_or_insert_with(|| Violation::new(kind, what));
     }
 
     /// Runs events for a time, or until something is violated or done.

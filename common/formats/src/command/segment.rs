@@ -108,8 +108,8 @@ pub struct PlaceSegment {
     /// New location.
     #[prost(message, required, tag = "3")]
     pub to: Replica,
-    /// Expected number of changes of the replicas. `None` before cluster version 3: then the segment must have
-    /// the expected replica alone, and changes are not counted.
+    /// Expected number of changes of the replicas. `None` before cluster version 3: then the segment must
+    /// have the expected replica alone, and changes are not counted.
     #[prost(uint64, optional, tag = "4")]
     pub changes: Option<u64>,
 }

@@ -16,7 +16,7 @@ pub(super) enum ClaimOwner {
     Compaction,
     /// Moves segments between tiers.
     Placing,
-    /// Copies segments from other nodes, and removes superfluous copies.
+    /// Copies segments from other nodes, and removes redundant copies.
     Replication,
 }
 

@@ -17,7 +17,7 @@ use super::metrics::HotCounters;
 use super::placing::PlacingSettings;
 use super::replicas::ReplicationOptions;
 use super::replicas::appends::{ReplicatedAppends, run_ticks};
-use super::segments::SealRequest;
+use super::seals::SealRequest;
 use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{FlashBudget, FlashWriteCause};

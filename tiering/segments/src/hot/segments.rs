@@ -20,7 +20,7 @@ use mlgw_common::Identity;
 use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
 use mlgw_common::limits::MARK_BYTES;
 use mlgw_common::time::Instant;
-use mlgw_formats::schema::{Replica, SegmentClass};
+use mlgw_formats::schema::SegmentClass;
 use tokio::sync::{mpsc, oneshot};
 
 use super::AppendError;
@@ -28,12 +28,12 @@ use super::direct::DirectFile;
 use super::file::SegmentDisk;
 use super::holds::{SegmentHold, SegmentHolds};
 use super::map::{MapError, NewSegment, SegmentMap};
-use super::metrics::{HotCounters, add};
 use super::queue::AppendQueue;
 use super::replicas::appends::ReplicatedAppends;
 use super::replicas::followers::WRITE_QUORUM;
 use super::replicas::link::OpenedLink;
 use super::replicas::primary::ReplicatedSegment;
+use super::seals::SealRequest;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Pause before a command is repeated that the overloaded catalogue postponed.
@@ -91,23 +91,6 @@ pub(super) struct SegmentLifecycle {
     pub(super) seals: mpsc::UnboundedSender<SealRequest>,
     /// `None` if no segment has followers.
     pub(super) appends: Option<Arc<ReplicatedAppends>>,
-}
-
-/// A request to the sealing task.
-pub(super) enum SealRequest {
-    /// Seal a segment.
-    Seal {
-        /// The segment.
-        id: SegmentId,
-        /// Its length.
-        length: u64,
-        /// The replicas that have this length; empty if the record's list stays.
-        replicas: Vec<Replica>,
-    },
-    /// Mark a segment as whole up to a length.
-    Mark(SegmentId, u64),
-    /// Reply when all earlier requests are done.
-    Flush(oneshot::Sender<()>),
 }
 
 impl SegmentLifecycle {
@@ -294,58 +277,5 @@ impl SegmentLifecycle {
             }
         }
         Err(AppendError::Io)
-    }
-}
-
-/// Sends seals to the catalogue, one after the other, until all senders are dropped. Calls `sealed` after
-/// each.
-pub(super) async fn run_seals(
-    map: Arc<dyn SegmentMap>,
-    metrics: Arc<HotCounters>,
-    mut requests: mpsc::UnboundedReceiver<SealRequest>,
-    sealed: impl Fn(),
-) {
-    while let Some(request) = requests.recv().await {
-        match request {
-            SealRequest::Seal { id, length, replicas } => {
-                seal(&*map, &metrics, id, length, replicas).await;
-                sealed();
-            }
-            SealRequest::Mark(id, length) => {
-                if let Err(error) = map.mark(id, length).await {
-                    tracing::debug!(segment = %id, %error,
-                        "failed to mark the synced length of a segment; the next start reads more of it");
-                }
-            }
-            // The requester may be gone.
-            SealRequest::Flush(done) => drop(done.send(())),
-        }
-    }
-}
-
-async fn seal(
-    map: &dyn SegmentMap,
-    metrics: &HotCounters,
-    id: SegmentId,
-    length: u64,
-    replicas: Vec<Replica>,
-) {
-    loop {
-        match map.seal(id, length, replicas.clone()).await {
-            Ok(()) => return add(&metrics.segments_sealed, 1),
-            // Also while the outcome is unknown: a repeated seal changes nothing.
-            Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
-            Err(MapError::Stopping) => {
-                return tracing::warn!(segment = %id,
-                    "segment not sealed because the catalogue is stopping; the next start seals it");
-            }
-            Err(MapError::SealedElsewhere) => {
-                return tracing::info!(segment = %id, length,
-                    "a recovery has sealed the segment at another length, which has all acknowledged bytes");
-            }
-            Err(error @ MapError::Refused(_)) => {
-                return tracing::error!(segment = %id, length, %error, "failed to seal a segment");
-            }
-        }
     }
 }

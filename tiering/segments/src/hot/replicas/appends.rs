@@ -25,10 +25,10 @@ use super::ReplicationOptions;
 use super::followers::{FollowerChoice, choose_followers};
 use super::link::{OpenedLink, open_link};
 use super::peers_health::FollowerHealth;
-use super::primary::ReplicatedSegment;
+use super::primary::{ReplicatedSegment, SegmentEvents};
 use crate::hot::AppendError;
 use crate::hot::queue::AppendQueue;
-use crate::hot::segments::SealRequest;
+use crate::hot::seals::SealRequest;
 
 /// Interval at which late and trailing followers are found.
 const TICK: Duration = Duration::from_millis(100);
@@ -86,10 +86,6 @@ impl ReplicatedAppends {
             creations: Arc::default(),
             known: Mutex::default(),
         }
-    }
-
-    pub(super) const fn begun(&self) -> Instant {
-        self.begun
     }
 
     /// Returns the followers of a new segment, none if the cluster has no other storage node. Waits until one
@@ -172,7 +168,8 @@ impl ReplicatedAppends {
         if known.is_abandoned || known.closed.contains(&segment) {
             return None;
         }
-        let open = ReplicatedSegment::begin(segment, self.own, links, self, writer);
+        let events: Weak<dyn SegmentEvents> = Arc::<Self>::downgrade(self);
+        let open = ReplicatedSegment::begin(segment, self.own, links, (self.begun, events), writer);
         let other = known.open.insert(segment, open.clone());
         assert!(other.is_none(), "a segment is opened once");
         Some(open)
@@ -189,7 +186,7 @@ impl ReplicatedAppends {
     }
 
     /// Requests the seal of a segment, and forgets it.
-    pub(super) fn propose(&self, proposal: &SealProposal) {
+    fn request_seal(&self, proposal: &SealProposal) {
         let (id, length) = (proposal.segment, proposal.length);
         let replica =
             |node: &NodeId| Replica { node: node.0, location: self.location.clone(), ..Replica::default() };
@@ -199,16 +196,6 @@ impl ReplicatedAppends {
         }
         // Dropped without the lock.
         let _sealed = self.known.lock().open.remove(&id);
-    }
-
-    /// Records an answer of a follower, and the time that it took.
-    pub(super) fn answered(&self, node: NodeId, took: Duration) {
-        self.health.answered(node, took, self.begun.elapsed());
-    }
-
-    /// Records that a follower ended its replica, or did not open it.
-    pub(super) fn failed(&self, node: NodeId) {
-        self.health.failed(node, self.begun.elapsed());
     }
 
     /// Waits a limited time until the seals of all segments are proposed, whose writers have ended.
@@ -255,6 +242,20 @@ impl ReplicatedAppends {
         }
         let usable = self.health.usable();
         open.iter().for_each(|segment| segment.tick(&usable));
+    }
+}
+
+impl SegmentEvents for ReplicatedAppends {
+    fn propose(&self, proposal: &SealProposal) {
+        self.request_seal(proposal);
+    }
+
+    fn answered(&self, node: NodeId, took: Duration) {
+        self.health.answered(node, took, self.begun.elapsed());
+    }
+
+    fn failed(&self, node: NodeId) {
+        self.health.failed(node, self.begun.elapsed());
     }
 }
 

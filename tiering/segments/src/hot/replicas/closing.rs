@@ -3,7 +3,7 @@
 //! The answer does not change any more: the right has ended, the write in progress is awaited, and nothing
 //! opens the replica again. A replica without a file gets an empty one, the *closed marker*, which is durable
 //! before the answer: it prevents that a late request of the writer creates the replica. The marker is
-//! removed with the files of superfluous replicas, or replaced by a copy, after the segment is sealed.
+//! removed with the files of redundant replicas, or replaced by a copy, after the segment is sealed.
 //!
 //! A file that this process has written without an error is read from the length that the record marks as
 //! whole. Any other one is synced and read whole from the device, past damage. At a power loss the next

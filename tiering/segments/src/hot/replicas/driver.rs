@@ -1,7 +1,7 @@
 //! Carries out the decisions about the copies on this node, one after the other.
 //!
 //! Each pass marks local replicas in which damage was found, reads all records, and carries out the tasks
-//! that follow from them; then the sweep removes superfluous files. A task claims its segment, as compaction
+//! that follow from them; then the sweep removes redundant files. A task claims its segment, as compaction
 //! and moves between tiers do, and reads the record again. It ends with a change of the record that compares
 //! the record's counter: if another node was faster, the next pass decides anew. A failed task is repeated
 //! later, with a growing pause.

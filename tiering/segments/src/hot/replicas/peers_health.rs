@@ -67,7 +67,8 @@ impl FollowerHealth {
 fn report(change: Option<PeerChange>) {
     match change {
         Some(PeerChange::LeftOut(node)) => {
-            tracing::warn!(%node, "a node follows no segments for a while: it answers late, not at all, or with an error");
+            tracing::warn!(%node,
+                "a node answers late, not at all, or with an error; it follows no segments for a while");
         }
         Some(PeerChange::Returned(node)) => tracing::info!(%node, "a node may follow new segments again"),
         None => {}

@@ -23,7 +23,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::appends::ReplicatedAppends;
 use super::followers::WRITE_QUORUM;
 use super::link::{EncodedFrame, LinkAnswers, OpenedLink};
 use crate::hot::queue::AppendQueue;
@@ -45,10 +44,22 @@ pub(in crate::hot) enum BatchEnd {
     Abandoned,
 }
 
+/// Receives what happens to the open segments of a node.
+pub(super) trait SegmentEvents: Send + Sync {
+    /// The seal of a segment is to be proposed. It takes no appends any more.
+    fn propose(&self, proposal: &SealProposal);
+
+    /// A follower answered, after this time.
+    fn answered(&self, node: NodeId, took: Duration);
+
+    /// A follower ended its replica, or did not open it.
+    fn failed(&self, node: NodeId);
+}
+
 /// An open segment with followers.
 pub(in crate::hot) struct ReplicatedSegment {
     segment: SegmentId,
-    appends: Weak<ReplicatedAppends>,
+    events: Weak<dyn SegmentEvents>,
     /// Queue of the writer, which is woken when the segment takes no more appends.
     writer: Weak<AppendQueue>,
     /// Begin of the clock.
@@ -146,18 +157,17 @@ impl PrimaryState {
 
 impl ReplicatedSegment {
     /// Returns a segment whose file was created here and at the followers, and reads their answers from now
-    /// on. Must be called within a tokio runtime.
+    /// on. Its clock begins at `begun`. Must be called within a tokio runtime.
     pub(super) fn begin(
         segment: SegmentId,
         own: NodeId,
         links: Vec<OpenedLink>,
-        appends: &Arc<ReplicatedAppends>,
+        (begun, events): (Instant, Weak<dyn SegmentEvents>),
         writer: Weak<AppendQueue>,
     ) -> Arc<Self> {
         let replicas = std::iter::once(own).chain(links.iter().map(|link| link.node)).collect();
         let (epoch, write_quorum) = (SegmentEpoch::default(), WRITE_QUORUM);
         let mut primary = PrimarySegment::new(PrimaryStart { segment, epoch, replicas, write_quorum });
-        let begun = appends.begun();
         let now = begun.elapsed();
         primary.append(SEGMENT_HEADER_BYTES);
         let mut effects = primary.own_synced(SEGMENT_HEADER_BYTES, now);
@@ -177,7 +187,7 @@ impl ReplicatedSegment {
         };
         let open = Arc::new(Self {
             segment,
-            appends: Arc::downgrade(appends),
+            events,
             writer,
             begun,
             state: Mutex::new(state),
@@ -210,8 +220,8 @@ impl ReplicatedSegment {
         let has_ended = took_appends && !state.takes_appends();
         drop(state);
         self.changed.notify_all();
-        if let (Some(proposal), Some(appends)) = (proposed, self.appends.upgrade()) {
-            appends.propose(&proposal);
+        if let (Some(proposal), Some(events)) = (proposed, self.events.upgrade()) {
+            events.propose(&proposal);
         }
         if let Some(writer) = self.writer.upgrade().filter(|_| has_ended) {
             writer.roll();
@@ -385,15 +395,15 @@ impl ReplicatedSegment {
             }
             state.primary.acknowledged_by(node, length, now)
         });
-        if let (Some(took), Some(appends)) = (took, self.appends.upgrade()) {
-            appends.answered(node, took);
+        if let (Some(took), Some(events)) = (took, self.events.upgrade()) {
+            events.answered(node, took);
         }
     }
 
     fn failed(&self, node: NodeId, error: &io::Error) {
         // Before the segment is sealed: its writer chooses the followers of the next one at once.
-        if let Some(appends) = self.appends.upgrade() {
-            appends.failed(node);
+        if let Some(events) = self.events.upgrade() {
+            events.failed(node);
         }
         tracing::warn!(segment = %self.segment, %node, %error,
             "a follower ended its replica; the segment is sealed without what it lacks");

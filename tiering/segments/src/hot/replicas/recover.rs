@@ -1,14 +1,14 @@
 //! Recovery of open segments whose writer is gone: closes enough of their replicas and seals them.
 //!
-//! A node recovers the segments that an earlier process of it left open. Those of nodes that do not answer for
-//! a while are recovered by the leader of the system group, and by the first storage node that answers. All replicas in the record are closed at the same time.
-//! When so many have answered that the others are fewer than the write quorum, nothing more can be
+//! A node recovers the segments that an earlier process of it left open. Those of nodes that do not answer
+//! for a while are recovered by the leader of the system group, and by the first storage node that answers.
+//! All replicas in the record are closed at the same time. When so many have answered that the others are fewer than the write quorum, nothing more can be
 //! acknowledged, and each acknowledged byte is in one of the answers. So the segment is sealed at the largest
 //! length. The seal names the owner and every replica that has a file; those that lack bytes are marked, and
 //! the repair of sealed segments pulls what they lack.
 //!
-//! The same pass seals open segments of this node that have one replica, once another storage node answers:
-//! the next segments have followers.
+//! The same pass gives up open segments of this node that have fewer replicas than they could have, because a
+//! storage node has joined or returned: the next segments have more.
 //!
 //! Any node may recover any segment at any time without a loss: the first seal decides, and every seal has
 //! all acknowledged bytes. Nothing is stored. After a power loss the next pass begins anew, and closed
@@ -21,12 +21,13 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, stream};
+use mlgw_common::Timestamp;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::{Instant, sleep, timeout_at};
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{CloseReplica, ClosedReplica};
 use mlgw_metadata::Catalogue;
-use mlgw_replication::StorageNode;
+use mlgw_replication::{COPIES, StorageNode};
 
 use super::Replication;
 use crate::hot::compaction::{Compaction, MoveStepError, blocking};
@@ -46,6 +47,8 @@ pub(in crate::hot) const UNREACHABLE_MIN: Duration = Duration::from_secs(10);
 const RECOVERIES_MAX: usize = 4;
 /// Wait for the remaining replicas when enough are closed: those that answer need no copy.
 const REMAINING_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Age at which an open segment with fewer replicas than there are nodes is given up.
+const NARROW_MS_MAX: i64 = 60_000;
 /// Interval at which a segment with too few answers is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -139,8 +142,8 @@ pub(in crate::hot) struct OpenSegmentRecovery {
 }
 
 impl OpenSegmentRecovery {
-    /// Recovers the segments that are due at `now`, which increases from pass to pass. Returns the pause until
-    /// the next pass.
+    /// Recovers the segments that are due at `now`, which increases from pass to pass. Returns the pause
+    /// until the next pass.
     pub(in crate::hot) async fn run_pass(
         &mut self,
         inner: &Arc<HotTierInner>,
@@ -153,11 +156,12 @@ impl OpenSegmentRecovery {
         }
         let nodes = replication.options.nodes.storage_nodes();
         let begun = Instant::now();
-        let OpenRecords { left, of_others, alone } = open_records(inner, catalogue.clone()).await?;
+        let OpenRecords { left, of_others, own_open } = open_records(inner, catalogue.clone()).await?;
         let pause = PASS_INTERVAL.max(begun.elapsed() * PASS_PAUSE_FACTOR);
-        let has_followers = nodes.iter().any(|node| node.node != inner.node && node.is_reachable);
-        if has_followers && !alone.is_empty() {
-            alone.iter().for_each(|segment| inner.shared.segments.holds.give_up(*segment));
+        let reachable = nodes.iter().filter(|node| node.is_reachable || node.node == inner.node).count();
+        let narrow = narrow_segments(&own_open, COPIES.min(reachable), inner.shared.segments.clock.now());
+        if !narrow.is_empty() {
+            narrow.iter().for_each(|segment| inner.shared.segments.holds.give_up(*segment));
             inner.writer_queues.roll();
         }
         let unreachable = self.unreachable(&of_others, &nodes, now);
@@ -216,8 +220,20 @@ struct OpenRecords {
     left: Vec<SegmentRecord>,
     /// Those of other nodes.
     of_others: Vec<SegmentRecord>,
-    /// Open segments of this node that have no other replica.
-    alone: Vec<SegmentId>,
+    /// Those that this process appends to, or creates.
+    own_open: Vec<SegmentRecord>,
+}
+
+/// Returns the open segments that have fewer replicas than they could have. One that was opened without any
+/// follower is given up at once; one with some is given up after a while, so that a node that comes and goes
+/// does not cause many short segments.
+fn narrow_segments(open: &[SegmentRecord], wanted: usize, now: Timestamp) -> Vec<SegmentId> {
+    let age_ms = |record: &SegmentRecord| now.as_millis().saturating_sub(record.created_ms);
+    let is_narrow = |record: &&SegmentRecord| {
+        let has_waited = record.replicas.len() == 1 || age_ms(record) >= NARROW_MS_MAX;
+        record.replicas.len() < wanted && has_waited
+    };
+    open.iter().filter(is_narrow).map(SegmentRecord::segment_id).collect()
 }
 
 async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result<OpenRecords, MoveStepError> {
@@ -230,8 +246,8 @@ async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result
         let next = catalogue.next_segment()?;
         let mut records = catalogue.segments()?;
         records.retain(|record| record.state() == SegmentState::Open);
-        let is_alone = |record: &&SegmentRecord| record.replicas.len() == 1 && record.is_owned_by(of.node);
-        let alone = records.iter().filter(is_alone).map(SegmentRecord::segment_id).collect();
+        let mut own_open = records.clone();
+        own_open.retain(|record| record.is_owned_by(of.node));
         records.retain(|record| record.replicas.len() > 1);
         let (mut left, of_others): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|record| record.is_owned_by(of.node));
@@ -243,7 +259,8 @@ async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result
             }
             None => left.clear(),
         }
-        Ok(OpenRecords { left, of_others, alone })
+        own_open.retain(|record| !left.iter().any(|left| left.id == record.id));
+        Ok(OpenRecords { left, of_others, own_open })
     })
     .await
 }
@@ -324,8 +341,9 @@ async fn close(
 
 #[cfg(test)]
 mod tests {
-    use super::{RecoverySeal, decide_seal, needed_answers};
-    use mlgw_common::ids::NodeId;
+    use super::{RecoverySeal, decide_seal, narrow_segments, needed_answers};
+    use mlgw_common::Timestamp;
+    use mlgw_common::ids::{NodeId, SegmentId};
     use mlgw_formats::schema::{Replica, SegmentRecord};
     use mlgw_formats::segment_calls::ClosedReplica;
     use std::collections::BTreeMap;
@@ -395,6 +413,17 @@ mod tests {
         assert_eq!(decided(&three, &[(2, 500, 0), (3, 500, 0)]), equal);
         let pair = record(&[1, 2], 2);
         assert_eq!(decided(&pair, &[(2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+    }
+
+    #[test]
+    fn a_segment_with_too_few_replicas_is_given_up_and_a_pair_only_after_a_while() {
+        let open = |id, nodes: &[u64]| SegmentRecord { id, created_ms: 1_000, ..record(nodes, 2) };
+        let records = [open(1, &[1]), open(2, &[1, 2]), open(3, &[1, 2, 3])];
+        let given_up = |wanted, now| narrow_segments(&records, wanted, Timestamp(now));
+        assert_eq!(given_up(1, 1_000_000), []);
+        assert_eq!(given_up(2, 1_000), [SegmentId(1)]);
+        assert_eq!(given_up(3, 60_999), [SegmentId(1)]);
+        assert_eq!(given_up(3, 61_000), [SegmentId(1), SegmentId(2)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Removes local files of replicas that no record lists on this node any more, and finds listed replicas
 //! without a file.
 //!
-//! A file is superfluous when the record of its segment is gone, since its owner released it, or lists enough
+//! A file is redundant when the record of its segment is gone, since its owner released it, or lists enough
 //! good replicas without this node, or an upstream has the segment. It is removed as compaction removes its
 //! files: under a claim, not while a reader or an append uses the segment, and after the change of the record
 //! survives power loss. A file whose id was never given out is left to the next start, which sets it aside.
@@ -40,7 +40,7 @@ pub(super) struct SweepContext<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) replication: &'a Replication,
     pub(super) nodes: &'a [StorageNode],
-    /// Good replicas on other nodes with which a file that is not listed is superfluous.
+    /// Good replicas on other nodes with which a file that is not listed is redundant.
     pub(super) wanted_copies: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct ReplicaSweep {
 }
 
 impl ReplicaSweep {
-    /// Removes superfluous files and returns their segments.
+    /// Removes redundant files and returns their segments.
     pub(super) async fn run(
         &mut self,
         context: &SweepContext<'_>,
@@ -76,7 +76,7 @@ impl ReplicaSweep {
             match close(context, segment)? {
                 ClosureAttempt::Closed(one) => closed.push(one),
                 ClosureAttempt::InUse => drop(self.in_use.insert(segment)),
-                ClosureAttempt::NotSuperfluous => {}
+                ClosureAttempt::NotRedundant => {}
             }
         }
         remove(context, &closed).await
@@ -123,7 +123,7 @@ fn has_file(dirs: &SegmentDirs, segment: SegmentId) -> bool {
     dirs.path(segment, SegmentTier::Hot).exists()
 }
 
-/// A superfluous segment, claimed and closed to readers until it is dropped.
+/// A redundant segment, claimed and closed to readers until it is dropped.
 struct ClosedSegment<'a> {
     pins: &'a SegmentPins,
     segment: SegmentId,
@@ -142,14 +142,14 @@ enum ClosureAttempt<'a> {
     /// A worker, a reader or an append uses the segment.
     InUse,
     /// A record lists the replica, or there is no file.
-    NotSuperfluous,
+    NotRedundant,
 }
 
-/// Claims a segment and closes it to readers, if its file is superfluous.
+/// Claims a segment and closes it to readers, if its file is redundant.
 fn close<'a>(context: &SweepContext<'a>, segment: SegmentId) -> Result<ClosureAttempt<'a>, MoveStepError> {
     let inner = context.inner;
     if !has_file(inner.volumes.dirs(), segment) {
-        return Ok(ClosureAttempt::NotSuperfluous);
+        return Ok(ClosureAttempt::NotRedundant);
     }
     let Some(claim) = inner.claims.claim(segment, ClaimOwner::Replication, 0) else {
         return Ok(ClosureAttempt::InUse);
@@ -157,8 +157,8 @@ fn close<'a>(context: &SweepContext<'a>, segment: SegmentId) -> Result<ClosureAt
     // Read under the claim; the next id first, since a segment that is created meanwhile has a higher one.
     let next_segment = context.catalogue.next_segment()?;
     let record = context.catalogue.segment_record(segment)?;
-    if segment >= next_segment || !is_superfluous(context, record.as_ref()) {
-        return Ok(ClosureAttempt::NotSuperfluous);
+    if segment >= next_segment || !is_redundant(context, record.as_ref()) {
+        return Ok(ClosureAttempt::NotRedundant);
     }
     if inner.shared.segments.holds.is_held(segment) || !inner.pins.close_if_unpinned(segment) {
         return Ok(ClosureAttempt::InUse);
@@ -186,15 +186,15 @@ async fn remove(
             Ok(true) => removed.push(*segment),
             Ok(false) => {}
             Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),
-            Err(error) => tracing::warn!(%segment, %error, "cannot remove a superfluous replica"),
+            Err(error) => tracing::warn!(%segment, %error, "cannot remove a redundant replica"),
         }
     }
     count(&context.replication.counters.removed_replicas, removed.len() as u64);
     Ok(removed)
 }
 
-/// True if the local file of a segment is superfluous. The record is `None` if the segment was released.
-fn is_superfluous(context: &SweepContext<'_>, record: Option<&SegmentRecord>) -> bool {
+/// True if the local file of a segment is redundant. The record is `None` if the segment was released.
+fn is_redundant(context: &SweepContext<'_>, record: Option<&SegmentRecord>) -> bool {
     let Some(record) = record else { return true };
     let own = context.inner.node;
     // The owner's file may be named by a move of it whose outcome is not known yet. Compaction and moves
@@ -227,7 +227,7 @@ async fn unlink(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<bool, M
             of.shared.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
         }
         let cold_bytes = of.volumes.remove_cold(segment)?;
-        tracing::info!(%segment, "removed a superfluous replica");
+        tracing::info!(%segment, "removed a redundant replica");
         Ok(hot_bytes.is_some() || cold_bytes > 0)
     })
     .await

@@ -92,11 +92,11 @@ async fn a_file_that_is_not_listed_is_removed_once_enough_others_are_good() {
     nodes.cluster.until(|| nodes.listed(segment).len() == 3).await;
     let is_left = |node: u64| nodes.path(node, segment).exists();
     let listed: Vec<u64> = nodes.listed(segment).iter().map(|(node, _)| *node).collect();
-    let superfluous = if listed.contains(&3) { 4 } else { 3 };
-    nodes.stop(superfluous).await;
+    let redundant = if listed.contains(&3) { 4 } else { 3 };
+    nodes.stop(redundant).await;
     assert!((1..=4).all(is_left), "the sweep of its start came before");
-    nodes.open(superfluous).await;
-    nodes.cluster.until(|| !is_left(superfluous)).await;
+    nodes.open(redundant).await;
+    nodes.cluster.until(|| !is_left(redundant)).await;
     assert!(listed.into_iter().all(is_left));
     nodes.close().await;
 }
