@@ -5,39 +5,30 @@
 //! carries effects out, in the order in which they were returned, and reports their completion as events.
 //!
 //! - [`primary`]: the primary of an open segment. It acknowledges what W replicas have synced, and seals.
-//! - [`follower`]: one replica of an open segment, the primary's own included.
+//! - [`follower`]: the replica of an open segment on another node.
 //! - [`health`]: the peers that are left out of open segments because they answer late.
 //! - [`recovery`]: sealing a segment whose primary is gone.
-//! - [`references`]: sealing one whose replicas are gone, if all references lie within what is left.
 //! - [`repair`]: copies of sealed segments.
 //!
 //! Each rule of these decisions is listed in [`rules`]; a simulation of nodes, disks and messages leaves each
 //! of them out and then loses data, or stands still. After a power loss a node creates its state machines
-//! anew from what its disk holds: the right to append is gone, what was synced is there.
+//! anew: the right to append is gone, what was synced is on the disk.
 
 mod backoff;
-pub mod epoch;
 pub mod follower;
 pub mod health;
 pub mod primary;
 pub mod recovery;
-pub mod references;
 pub mod repair;
 pub mod rules;
 #[cfg(test)]
 mod simulation;
-pub mod stretch;
 
-pub use epoch::{SealProposal, SegmentEpoch};
-pub use follower::{AppendRefusal, ClosedLength, FollowerReplica, OpenRefusal, ReplicaEffect, ReplicaOnDisk};
+pub use follower::FollowedState;
 pub use health::{OwnCondition, OwnDiskHealth, PeerChange, PeerHealth};
-pub use primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealOutcome, SendRange};
-pub use recovery::{
-    CloseAnswer, RecoveryPlan, RecoveryRecord, RecoveryStep, ReplicaContent, SegmentRecovery, TailCopy,
-};
-pub use references::{PrefixDecision, ReferrerFacts, SummedExtents, sum_extents};
+pub use primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealProposal};
+pub use recovery::{ClosedAnswer, RecoveredSeal, SealedReplica, decide_seal, needed_answers};
 pub use repair::{
     COPIES, CopyCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode,
     count_copies, next_tasks,
 };
-pub use stretch::Stretch;

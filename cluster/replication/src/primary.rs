@@ -3,15 +3,15 @@
 //! - An append is acknowledged when W replicas have synced it, the primary's own among them.
 //! - A segment is sealed at the acknowledged length. The seal names every replica that has it, whether or not
 //!   it was dropped meanwhile, and so never fewer than W.
-//! - Once a seal was proposed, nothing is appended or acknowledged until the record shows the outcome. What
-//!   lies beyond the sealed length is dead and is appended again, whole, in another segment.
+//! - Once a seal was proposed, nothing is appended or acknowledged any more, whatever becomes of the
+//!   proposal: a seal by another node that was faster has every acknowledged byte too. What lies beyond the
+//!   acknowledged length is appended again, whole, in another segment.
 //! - A follower that fails, answers late or trails too much is dropped, and the segment is sealed: the next
 //!   one has other replicas. A failure of the primary's own disk does the same.
 //!
 //! Lengths are those of the file, and every write ends at the end of a record. Nothing here survives a
 //! restart: a primary that restarted has no open segments, and recovery seals those that it had.
 
-use crate::epoch::{SealProposal, SegmentEpoch};
 use crate::rules::{ReplicationRule, ReplicationRules};
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::VecDeque;
@@ -32,12 +32,21 @@ const MARK_DISTANCE: Duration = Duration::from_millis(100);
 pub struct PrimaryStart {
     /// Id of the segment.
     pub segment: SegmentId,
-    /// Epoch of the segment's creation.
-    pub epoch: SegmentEpoch,
     /// Nodes of the replicas, the primary first.
     pub replicas: Vec<NodeId>,
     /// Number of replicas that must have synced before an append is acknowledged.
     pub write_quorum: usize,
+}
+
+/// The command that seals a segment. It changes nothing if the segment is sealed: the first seal decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealProposal {
+    /// Id of the segment.
+    pub segment: SegmentId,
+    /// Length of the sealed segment.
+    pub length: u64,
+    /// Nodes with a replica of that length, in the order of the record. The owner is the first.
+    pub replicas: Vec<NodeId>,
 }
 
 /// Work for the driver of a primary.
@@ -55,41 +64,6 @@ pub enum PrimaryEffect {
     },
     /// Propose the command.
     ProposeSeal(SealProposal),
-    /// Read the segment's record after a barrier, and report what it holds as an outcome.
-    ReadRecord,
-    /// Cut the own file off here.
-    Truncate {
-        /// Length of the file.
-        length: u64,
-    },
-    /// Append the records that end beyond this length again, whole, in another segment.
-    AppendAgain {
-        /// Length up to which this segment holds records.
-        beyond: u64,
-    },
-}
-
-/// Outcome of a seal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SealOutcome {
-    /// The record, as applied by this node, shows the segment as sealed, by whomever.
-    Recorded {
-        /// Recorded length.
-        length: u64,
-    },
-    /// The command was not appended to the log, or a barrier later the record is still open.
-    StillOpen,
-    /// The command may or may not be applied.
-    Unknown,
-}
-
-/// Bytes that a follower still needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendRange {
-    /// Offset of the first byte: the end of the follower's file after what was sent.
-    pub from: u64,
-    /// End of the primary's file.
-    pub to: u64,
 }
 
 /// An open segment on its primary.
@@ -109,13 +83,13 @@ pub struct PrimarySegment {
     rules: ReplicationRules,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrimaryPhase {
     Appending,
     /// No more appends; the seal is proposed when the followers in step have everything.
     Finishing,
-    Proposed(SealProposal),
-    Sealed,
+    /// Neither appends nor acknowledgements.
+    Proposed,
 }
 
 #[derive(Clone, Debug)]
@@ -123,8 +97,6 @@ struct FollowerProgress {
     node: NodeId,
     /// Length that the follower has synced.
     acknowledged: u64,
-    /// End of what was sent to it; `None` before it opened its file.
-    sent: Option<u64>,
     is_dropped: bool,
 }
 
@@ -136,8 +108,8 @@ struct AcknowledgedMark {
 }
 
 impl PrimarySegment {
-    /// Returns the state of a segment that was created and is opened on all its replicas now. A follower that
-    /// was left out since the segment was proposed has failed: [`Self::follower_failed`].
+    /// Returns the state of a segment that begins: it is recorded, and all its replicas have opened their
+    /// files. Without that a listed replica without a file would not mean a lost disk, to a recovery.
     #[must_use]
     pub fn new(start: PrimaryStart) -> Self {
         Self::by(start, ReplicationRules::ALL)
@@ -146,8 +118,7 @@ impl PrimarySegment {
     pub(crate) fn by(start: PrimaryStart, rules: ReplicationRules) -> Self {
         let quorum = start.write_quorum;
         assert!((1..=start.replicas.len()).contains(&quorum), "the quorum is a part of the replicas");
-        let follower =
-            |node: &NodeId| FollowerProgress { node: *node, acknowledged: 0, sent: None, is_dropped: false };
+        let follower = |node: &NodeId| FollowerProgress { node: *node, acknowledged: 0, is_dropped: false };
         let followers = start.replicas.iter().skip(1).map(follower).collect();
         Self {
             start,
@@ -166,20 +137,13 @@ impl PrimarySegment {
     #[must_use]
     pub fn takes_appends(&self) -> bool {
         let goes_on = !self.rules.has(ReplicationRule::NothingAfterProposal);
-        let is_proposed = matches!(self.phase, PrimaryPhase::Proposed(_));
-        self.phase == PrimaryPhase::Appending || goes_on && is_proposed
+        self.phase == PrimaryPhase::Appending || goes_on && self.phase == PrimaryPhase::Proposed
     }
 
     /// Length up to which appends are acknowledged.
     #[must_use]
     pub const fn acknowledged_length(&self) -> u64 {
         self.acknowledged
-    }
-
-    /// True if the follower is in step: it was not dropped.
-    #[must_use]
-    pub fn is_in_step(&self, node: NodeId) -> bool {
-        self.followers.iter().any(|follower| follower.node == node && !follower.is_dropped)
     }
 
     /// Records that bytes up to a length are being written to the own file. The file's header is the first.
@@ -200,12 +164,6 @@ impl PrimarySegment {
     pub fn own_failed(&mut self, now: Duration) -> Vec<PrimaryEffect> {
         self.has_failed = true;
         self.request_seal(now)
-    }
-
-    /// Records that a follower opened its file, which has its header only.
-    pub fn opened(&mut self, node: NodeId, length: u64, now: Duration) -> Vec<PrimaryEffect> {
-        self.with(node, |follower| follower.sent = Some(follower.sent.unwrap_or(length)));
-        self.acknowledged_by(node, length, now)
     }
 
     /// Records that a follower, dropped or not, has synced its file up to a length.
@@ -233,9 +191,7 @@ impl PrimarySegment {
 
     /// Drops followers that trail too much. To be called every [`TRAIL_TIME_MAX`] / 10 or so.
     pub fn tick(&mut self, now: Duration) -> Vec<PrimaryEffect> {
-        if !matches!(self.phase, PrimaryPhase::Appending | PrimaryPhase::Finishing)
-            || !self.rules.has(ReplicationRule::TrailIsBounded)
-        {
+        if self.phase == PrimaryPhase::Proposed || !self.rules.has(ReplicationRule::TrailIsBounded) {
             return Vec::new();
         }
         let in_step = self.followers.iter().filter(|follower| !follower.is_dropped);
@@ -247,57 +203,6 @@ impl PrimarySegment {
             effects.extend(self.follower_failed(node, now));
         }
         effects
-    }
-
-    /// Records the outcome of a proposed seal, or that the applied record shows a seal by somebody else.
-    pub fn seal_outcome(&mut self, outcome: SealOutcome) -> Vec<PrimaryEffect> {
-        match (outcome, &self.phase) {
-            (_, PrimaryPhase::Sealed) => Vec::new(),
-            (SealOutcome::Recorded { length }, _) => self.sealed(length),
-            (SealOutcome::StillOpen, PrimaryPhase::Proposed(proposal)) => {
-                vec![PrimaryEffect::ProposeSeal(proposal.clone())]
-            }
-            (SealOutcome::Unknown, PrimaryPhase::Proposed(_)) => {
-                if !self.rules.has(ReplicationRule::RecordDecides) {
-                    self.phase = PrimaryPhase::Appending;
-                }
-                vec![PrimaryEffect::ReadRecord]
-            }
-            (SealOutcome::StillOpen | SealOutcome::Unknown, _) => Vec::new(),
-        }
-    }
-
-    /// Bytes that a follower still needs. The driver sends them, or whole records from their beginning, and
-    /// reports that with [`Self::sent`].
-    #[must_use]
-    pub fn next_send(&self, node: NodeId) -> Option<SendRange> {
-        let follower = self.followers.iter().find(|follower| follower.node == node)?;
-        let is_over = match self.phase {
-            PrimaryPhase::Appending | PrimaryPhase::Finishing => false,
-            PrimaryPhase::Proposed(_) => self.rules.has(ReplicationRule::NothingAfterProposal),
-            PrimaryPhase::Sealed => true,
-        };
-        let from = follower.sent.filter(|_| !follower.is_dropped && !is_over)?;
-        (from < self.appended).then_some(SendRange { from, to: self.appended })
-    }
-
-    /// Records that bytes up to a length were sent to a follower.
-    pub fn sent(&mut self, node: NodeId, to: u64) {
-        assert!(to <= self.appended, "only what was appended is sent");
-        self.with(node, |follower| follower.sent = Some(to));
-    }
-
-    /// Continues at the end of a follower's file, after its connection was made anew or it refused an offset.
-    /// The synced length in such a refusal is an acknowledgement too. A follower whose file is shorter than it acknowledged, or longer than the primary's, has failed.
-    pub fn resume(&mut self, node: NodeId, end: u64, now: Duration) -> Vec<PrimaryEffect> {
-        let Some(follower) = self.followers.iter().find(|follower| follower.node == node) else {
-            return Vec::new();
-        };
-        if end < follower.acknowledged || end > self.appended {
-            return self.follower_failed(node, now);
-        }
-        self.with(node, |follower| follower.sent = Some(end));
-        Vec::new()
     }
 
     fn with(&mut self, node: NodeId, change: impl FnOnce(&mut FollowerProgress)) {
@@ -335,11 +240,8 @@ impl PrimarySegment {
 
     /// Acknowledges and proposes what has become possible.
     fn advance(&mut self, now: Duration) -> Vec<PrimaryEffect> {
-        let is_open = match self.phase {
-            PrimaryPhase::Appending | PrimaryPhase::Finishing => true,
-            PrimaryPhase::Proposed(_) => !self.rules.has(ReplicationRule::NothingAfterProposal),
-            PrimaryPhase::Sealed => false,
-        };
+        let is_open =
+            self.phase != PrimaryPhase::Proposed || !self.rules.has(ReplicationRule::NothingAfterProposal);
         let mut effects = Vec::new();
         let length = self.quorum_length();
         if is_open && length > self.acknowledged {
@@ -349,10 +251,7 @@ impl PrimarySegment {
         }
         if self.phase == PrimaryPhase::Finishing && self.may_propose() {
             let proposal = self.proposal();
-            self.phase = PrimaryPhase::Proposed(proposal.clone());
-            if !self.rules.has(ReplicationRule::TruncateAfterSeal) {
-                effects.push(PrimaryEffect::Truncate { length });
-            }
+            self.phase = PrimaryPhase::Proposed;
             effects.push(PrimaryEffect::ProposeSeal(proposal));
         }
         effects
@@ -368,30 +267,17 @@ impl PrimarySegment {
 
     fn proposal(&self) -> SealProposal {
         let length = self.quorum_length();
-        let has_length = |follower: &&FollowerProgress| follower.acknowledged >= length;
+        let has_length = |follower: &&FollowerProgress| match self.rules.has(ReplicationRule::AllAreNamed) {
+            true => follower.acknowledged >= length || !self.rules.has(ReplicationRule::NamedHaveLength),
+            false => false,
+        };
         let followers = self.counted_followers().filter(has_length).map(|follower| follower.node);
         let own = self.start.replicas.iter().take(1).copied();
         let replicas: Vec<NodeId> = own.chain(followers).collect();
         let is_lawful = self.rules == ReplicationRules::ALL;
         assert!(!is_lawful || length == self.acknowledged, "a seal is at the acknowledged length");
         assert!(!is_lawful || replicas.len() >= self.start.write_quorum, "a seal names the quorum");
-        SealProposal { segment: self.start.segment, epoch: self.start.epoch, length, replicas }
-    }
-
-    /// Ends the segment at its recorded length.
-    fn sealed(&mut self, length: u64) -> Vec<PrimaryEffect> {
-        self.phase = PrimaryPhase::Sealed;
-        let mut effects = Vec::new();
-        let durable = length.min(self.appended);
-        if durable > self.acknowledged {
-            self.acknowledged = durable;
-            effects.push(PrimaryEffect::Acknowledge { length: durable });
-        }
-        if self.appended > length {
-            effects.push(PrimaryEffect::Truncate { length });
-            effects.push(PrimaryEffect::AppendAgain { beyond: length });
-        }
-        effects
+        SealProposal { segment: self.start.segment, length, replicas }
     }
 
     /// Notes the acknowledged length for the followers that trail.

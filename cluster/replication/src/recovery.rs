@@ -1,291 +1,189 @@
-//! Recovery of a segment whose primary is gone, by the leader of the segment group.
+//! The seal of an open segment whose writer is gone, from the answers of its closed replicas.
 //!
-//! - Close goes to the segment's own replicas. |replicas| − W + 1 distinct answers of them fence the segment,
-//!   by the record's own W: any W replicas, which a further acknowledgement needs, include one of them.
-//! - The length is the largest end of a valid record over the answers, or the synced length of a replica whose
-//!   process has written all of it. So it is never less than what was acknowledged.
-//! - What one replica lacks is copied from another, record by record and verified. What is bad everywhere is
-//!   reported, and never shortens the segment.
-//! - The seal names the replicas that have the length: at least one, and W of them if so many answered.
+//! - When so many replicas with a file are closed that the others are fewer than the write quorum, nothing
+//!   more can be acknowledged, and each acknowledged byte is in one of the answers. So the segment is sealed
+//!   at the largest length.
+//! - A replica without a file counts only when all replicas have answered: it may never have been opened, or
+//!   its disk was lost with acknowledged bytes.
+//! - The seal names the owner and every replica with a file. Those that are shorter or damaged are marked,
+//!   and the repair of sealed segments pulls what they lack.
 //!
-//! An attempt has one epoch and lives in the memory of one leader. When it fails in any way, a new attempt
-//! with a higher epoch begins: all that an attempt did to replicas is harmless to the next one.
+//! Any node may decide this at any time: the first seal that is recorded counts, and each one has all
+//! acknowledged bytes. Nothing is kept; after a power loss closed replicas give the same answers.
 
-use crate::epoch::{SealProposal, SegmentEpoch};
 use crate::rules::{ReplicationRule, ReplicationRules};
-use crate::stretch::{Stretch, StretchSet};
-use mlgw_common::{NodeId, SegmentId};
+use mlgw_common::NodeId;
 use std::collections::BTreeMap;
 
-/// An open segment, as recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveryRecord {
-    /// Id of the segment.
-    pub segment: SegmentId,
-    /// Nodes of its replicas, the primary first.
-    pub replicas: Vec<NodeId>,
-    /// Number of replicas that had to sync before an append was acknowledged.
-    pub write_quorum: usize,
-}
-
-/// Content of a closed replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplicaContent {
-    /// The node has written all of the file since it started, and this length is synced.
-    Synced {
-        /// Length of the file.
-        length: u64,
-    },
-    /// The file was scanned on its device: the header and the records that verify. Empty without a file.
-    Scanned {
-        /// Stretches of verified bytes.
-        valid: Vec<Stretch>,
-    },
-    /// The directory of the replica was lost after the segment was created.
-    Lost,
-}
-
-/// Answer to Close.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CloseAnswer {
-    /// The node that answered.
-    pub node: NodeId,
-    /// Epoch of the Close.
-    pub epoch: SegmentEpoch,
-    /// Content of its replica.
-    pub content: ReplicaContent,
-}
-
-/// Copy of verified records from one closed replica to another. It is refused by a replica that was closed
-/// with a higher epoch.
+/// State of a closed replica, which does not change any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TailCopy {
-    /// Node to read from.
-    pub source: NodeId,
-    /// Node to write to.
-    pub target: NodeId,
-    /// Epoch of the attempt.
-    pub epoch: SegmentEpoch,
-    /// Bytes to copy.
-    pub stretch: Stretch,
-}
-
-/// Next step of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecoveryStep {
-    /// Too few replicas have answered: the segment is not fenced.
-    Wait {
-        /// Replicas that have not answered, or were lost.
-        missing: Vec<NodeId>,
-        /// Number of further answers that are needed.
-        needed: usize,
-    },
-    /// The segment is fenced.
-    Proceed(RecoveryPlan),
-}
-
-/// Work after the segment is fenced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveryPlan {
-    /// Length of the segment.
+pub struct ClosedAnswer {
+    /// True if there is a file with bytes of the segment.
+    pub has_file: bool,
+    /// End of the last intact record, which is synced; 0 without a file.
     pub length: u64,
-    /// Copies that give every replica that answered all that any of them has.
-    pub copies: Vec<TailCopy>,
-    /// The seal, as soon as enough replicas have the length. It may be proposed at once; proposed after the
-    /// copies it names more replicas.
-    pub seal: Option<SealProposal>,
-    /// Stretches that are bad at all replicas that answered.
-    pub damage: Vec<Stretch>,
+    /// Bytes before that end that belong to no intact record.
+    pub damaged_bytes: u64,
 }
 
-/// An attempt to recover a segment.
-#[derive(Clone, Debug)]
-pub struct SegmentRecovery {
-    record: RecoveryRecord,
-    epoch: SegmentEpoch,
-    /// Replicas that count.
-    answers: BTreeMap<NodeId, AnsweredReplica>,
-    /// Number of answers, repeated ones included.
-    received: usize,
+/// A seal that follows from the answers of closed replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredSeal {
+    /// Length of the sealed segment.
+    pub length: u64,
+    /// The replicas with a file, and the owner's, in the order of the record; empty if no replica has bytes.
+    pub replicas: Vec<SealedReplica>,
+}
+
+/// A replica that a seal names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedReplica {
+    /// The node that holds the replica.
+    pub node: NodeId,
+    /// True if the replica is marked: it lacks bytes, or is damaged.
+    pub is_suspect: bool,
+}
+
+/// Returns the number of replicas that must be closed before the segment is sealed.
+#[must_use]
+pub fn needed_answers(replicas: usize, write_quorum: usize) -> usize {
+    (replicas + 1).saturating_sub(write_quorum.max(1)).max(1)
+}
+
+/// Decides the seal of an open segment. `replicas` are those of the record, the owner first. `answers` has
+/// closed replicas by node; nodes that the record does not list do not count.
+///
+/// The owner stays the first replica, whether it answered or not: it serves the segment when it returns, and
+/// pulls what it lacks.
+///
+/// # Errors
+/// The nodes whose answers are missing, if there are too few answers.
+pub fn decide_seal(
+    replicas: &[NodeId],
+    write_quorum: usize,
+    answers: &BTreeMap<NodeId, ClosedAnswer>,
+) -> Result<RecoveredSeal, Vec<NodeId>> {
+    decide_seal_by(replicas, write_quorum, answers, ReplicationRules::ALL)
+}
+
+pub(crate) fn decide_seal_by(
+    replicas: &[NodeId],
+    write_quorum: usize,
+    answers: &BTreeMap<NodeId, ClosedAnswer>,
     rules: ReplicationRules,
-}
-
-#[derive(Clone, Debug)]
-struct AnsweredReplica {
-    /// End of the file, which later damage does not shorten.
-    end: u64,
-    content: StretchSet,
-}
-
-impl SegmentRecovery {
-    /// Begins an attempt. Its epoch is higher than that of any earlier one.
-    #[must_use]
-    pub fn new(record: RecoveryRecord, epoch: SegmentEpoch) -> Self {
-        Self::by(record, epoch, ReplicationRules::ALL)
+) -> Result<RecoveredSeal, Vec<NodeId>> {
+    let with_file = |node: &NodeId| answers.get(node).copied().filter(|answer| answer.has_file);
+    let have_all_answered = replicas.iter().all(|node| answers.contains_key(node));
+    let files: Vec<ClosedAnswer> = replicas.iter().filter_map(with_file).collect();
+    let counted = match rules.has(ReplicationRule::NoFileCountsLast) {
+        true => files.len(),
+        false => replicas.iter().filter(|node| answers.contains_key(node)).count(),
+    };
+    let needed = match rules.has(ReplicationRule::EnoughAnswers) {
+        true => needed_answers(replicas.len(), write_quorum),
+        false => 1,
+    };
+    if counted < needed && !have_all_answered {
+        return Err(replicas.iter().copied().filter(|node| with_file(node).is_none()).collect());
     }
-
-    pub(crate) fn by(record: RecoveryRecord, epoch: SegmentEpoch, rules: ReplicationRules) -> Self {
-        let quorum = record.write_quorum;
-        assert!((1..=record.replicas.len()).contains(&quorum), "the quorum is a part of the replicas");
-        Self { record, epoch, answers: BTreeMap::new(), received: 0, rules }
+    let lengths = files.iter().map(|answer| answer.length);
+    let is_largest = rules.has(ReplicationRule::LargestLength);
+    let length = if is_largest { lengths.max() } else { lengths.min() }.unwrap_or(0);
+    if length == 0 {
+        return Ok(RecoveredSeal { length, replicas: Vec::new() });
     }
-
-    /// Epoch of the attempt.
-    #[must_use]
-    pub const fn epoch(&self) -> SegmentEpoch {
-        self.epoch
-    }
-
-    /// Nodes to send Close to, again until they answer.
-    #[must_use]
-    pub fn unanswered(&self) -> Vec<NodeId> {
-        let missing = self.record.replicas.iter().filter(|node| !self.answers.contains_key(node));
-        missing.copied().collect()
-    }
-
-    /// Records an answer to Close.
-    pub fn answered(&mut self, answer: CloseAnswer) {
-        let is_own =
-            self.record.replicas.contains(&answer.node) || !self.rules.has(ReplicationRule::OwnReplicasOnly);
-        if answer.epoch != self.epoch || !is_own {
-            return;
-        }
-        let content = match answer.content {
-            ReplicaContent::Synced { length } => StretchSet::prefix(length),
-            ReplicaContent::Scanned { valid } => StretchSet::of(valid),
-            ReplicaContent::Lost if self.rules.has(ReplicationRule::LostNeverCounts) => return,
-            ReplicaContent::Lost => StretchSet::default(),
-        };
-        self.received += 1;
-        let content = self.readable(content);
-        self.answers.entry(answer.node).or_insert(AnsweredReplica { end: content.end(), content });
-    }
-
-    /// Records that a copy is written and synced at its target.
-    pub fn copied(&mut self, copy: &TailCopy) {
-        if let Some(replica) = self.answers.get_mut(&copy.target).filter(|_| copy.epoch == self.epoch) {
-            replica.content.insert(copy.stretch);
-        }
-    }
-
-    /// Records that bytes of a replica did not verify when they were read for a copy. The length stays.
-    pub fn unreadable(&mut self, node: NodeId, stretch: Stretch) {
-        if let Some(replica) = self.answers.get_mut(&node) {
-            replica.content = replica.content.without(&StretchSet::of([stretch]));
-        }
-    }
-
-    /// Records that the directory of a replica was lost after it answered: its answer no longer counts.
-    pub fn lost(&mut self, node: NodeId) {
-        if self.rules.has(ReplicationRule::LostNeverCounts) {
-            self.answers.remove(&node);
-        }
-    }
-
-    /// Returns the next step.
-    #[must_use]
-    pub fn step(&self) -> RecoveryStep {
-        let (needed, counted) = (self.needed(), self.counted());
-        if counted < needed {
-            return RecoveryStep::Wait { missing: self.unanswered(), needed: needed - counted };
-        }
-        RecoveryStep::Proceed(self.plan())
-    }
-
-    /// Number of answers that fence the segment.
-    fn needed(&self) -> usize {
-        let RecoveryRecord { replicas, write_quorum, .. } = &self.record;
-        let fence = replicas.len() - write_quorum + 1;
-        if self.rules.has(ReplicationRule::EnoughAnswers) { fence } else { 1 }
-    }
-
-    fn counted(&self) -> usize {
-        let is_distinct = self.rules.has(ReplicationRule::DistinctAnswers);
-        let answers = if is_distinct { self.answers.len() } else { self.received };
-        let primary = self.record.replicas.first();
-        let is_primary_missing = primary.is_some_and(|node| !self.answers.contains_key(node));
-        let is_presumed = is_primary_missing && !self.rules.has(ReplicationRule::PrimaryAnswers);
-        if is_presumed && answers > 0 { answers + 1 } else { answers }
-    }
-
-    /// The part of a content that a scan returns.
-    fn readable(&self, content: StretchSet) -> StretchSet {
-        if self.rules.has(ReplicationRule::ScanPastDamage) {
-            return content;
-        }
-        StretchSet::of(content.iter().take(1).filter(|stretch| stretch.from == 0))
-    }
-
-    /// Ends of the files that count, and the length that follows.
-    fn length(&self) -> u64 {
-        let mut ends = self.answers.values().map(|replica| replica.end);
-        let is_largest = self.rules.has(ReplicationRule::LargestEnd);
-        let length =
-            if is_largest { ends.max() } else { ends.next().map(|first| ends.fold(first, u64::min)) };
-        length.unwrap_or(0)
-    }
-
-    fn plan(&self) -> RecoveryPlan {
-        let end = self.length();
-        let anywhere = StretchSet::of(self.answers.values().flat_map(|replica| replica.content.iter()));
-        let damage = StretchSet::prefix(end).without(&anywhere);
-        let shortens = !self.rules.has(ReplicationRule::DamageNeverShortens);
-        let length = damage.iter().next().filter(|_| shortens).map_or(end, |first| first.from);
-        let wanted = StretchSet::prefix(length).without(&damage);
-        let (mut copies, mut complete) = (Vec::new(), Vec::new());
-        for node in self.ordered() {
-            let missing = self.missing(node, &wanted);
-            if missing.is_empty() {
-                complete.push(node);
-            }
-            copies.extend(self.copies_for(node, missing));
-        }
-        let seal = self.seal(length, complete);
-        RecoveryPlan { length, copies, seal, damage: damage.iter().collect() }
-    }
-
-    /// Nodes that have answered, in the order of the record.
-    fn ordered(&self) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.answers.keys().copied().collect();
-        let place = |node: &NodeId| self.record.replicas.iter().position(|other| other == node);
-        nodes.sort_by_key(|node| place(node).unwrap_or(usize::MAX));
-        nodes
-    }
-
-    /// Bytes that a replica does not have and another one has.
-    fn missing(&self, node: NodeId, wanted: &StretchSet) -> StretchSet {
-        let Some(replica) = self.answers.get(&node) else { return StretchSet::default() };
-        if self.rules.has(ReplicationRule::DamageIsFilled) {
-            return wanted.without(&replica.content);
-        }
-        wanted.without(&StretchSet::prefix(replica.content.end()))
-    }
-
-    fn copies_for(&self, target: NodeId, mut missing: StretchSet) -> Vec<TailCopy> {
-        let mut copies = Vec::new();
-        for source in self.ordered().into_iter().filter(|node| *node != target) {
-            let Some(replica) = self.answers.get(&source) else { continue };
-            let here = missing.intersection(&replica.content);
-            missing = missing.without(&here);
-            let copy = |stretch| TailCopy { source, target, epoch: self.epoch, stretch };
-            copies.extend(here.iter().map(copy));
-        }
-        copies.sort_by_key(|copy| copy.stretch);
-        copies
-    }
-
-    fn seal(&self, length: u64, complete: Vec<NodeId>) -> Option<SealProposal> {
-        let enough = match self.rules.has(ReplicationRule::QuorumIsNamed) {
-            true => self.record.write_quorum.min(self.answers.len()),
-            false => 1,
-        };
-        let all = !self.rules.has(ReplicationRule::NamedHaveLength);
-        let replicas = if all { self.ordered() } else { complete };
-        let is_enough = !replicas.is_empty() && replicas.len() >= enough;
-        let (segment, epoch) = (self.record.segment, self.epoch);
-        is_enough.then_some(SealProposal { segment, epoch, length, replicas })
-    }
+    // What is bad in all replicas stays bad. One of them must be the source of the others.
+    let longest = files.iter().filter(|answer| answer.length >= length);
+    let least_damage = longest.map(|answer| answer.damaged_bytes).min().unwrap_or(0);
+    let is_source = |answer: ClosedAnswer| {
+        let is_whole = answer.damaged_bytes == least_damage || !rules.has(ReplicationRule::DamagedIsMarked);
+        is_whole && (answer.length >= length || !rules.has(ReplicationRule::ShorterIsMarked))
+    };
+    let owner = replicas.first().filter(|_| rules.has(ReplicationRule::OwnerIsNamed));
+    let is_named = |node: &&NodeId| with_file(node).is_some() || owner == Some(node);
+    let named =
+        |node: &NodeId| SealedReplica { node: *node, is_suspect: !with_file(node).is_some_and(is_source) };
+    Ok(RecoveredSeal { length, replicas: replicas.iter().filter(is_named).map(named).collect() })
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::{ClosedAnswer, RecoveredSeal, decide_seal, needed_answers};
+    use mlgw_common::NodeId;
+    use std::collections::BTreeMap;
+
+    /// Replicas of a record, and its write quorum.
+    struct Listed(Vec<NodeId>, usize);
+
+    fn listed(nodes: &[u64], write_quorum: usize) -> Listed {
+        Listed(nodes.iter().copied().map(NodeId).collect(), write_quorum)
+    }
+
+    /// The length, and each node with its mark; or the nodes that are missed.
+    type Decided = Result<(u64, Vec<(u64, bool)>), Vec<NodeId>>;
+
+    /// Answers as node, length and damaged bytes. A replica of length 0 has no file.
+    fn decided(record: &Listed, answers: &[(u64, u64, u64)]) -> Decided {
+        let answer = |&(node, length, damaged_bytes): &(u64, u64, u64)| {
+            (NodeId(node), ClosedAnswer { has_file: length > 0, length, damaged_bytes })
+        };
+        let answers: BTreeMap<NodeId, ClosedAnswer> = answers.iter().map(answer).collect();
+        let RecoveredSeal { length, replicas } = decide_seal(&record.0, record.1, &answers)?;
+        Ok((length, replicas.iter().map(|replica| (replica.node.0, replica.is_suspect)).collect()))
+    }
+
+    #[test]
+    fn so_many_answers_are_needed_that_no_quorum_is_left() {
+        for (replicas, quorum, needed) in [(3, 2, 2), (2, 2, 1), (3, 3, 1), (3, 1, 3), (2, 0, 2), (2, 9, 1)] {
+            assert_eq!(needed_answers(replicas, quorum), needed, "{replicas:?} {quorum}");
+        }
+        let three = listed(&[1, 2, 3], 2);
+        assert_eq!(decided(&three, &[(2, 500, 0)]), Err(vec![NodeId(1), NodeId(3)]));
+        // A node that is not in the record never counts.
+        assert_eq!(decided(&three, &[(2, 500, 0), (9, 900, 0)]), Err(vec![NodeId(1), NodeId(3)]));
+    }
+
+    #[test]
+    fn a_replica_without_a_file_counts_only_when_all_have_answered() {
+        let (three, pair) = (listed(&[1, 2, 3], 2), listed(&[1, 2], 2));
+        assert_eq!(decided(&three, &[(2, 500, 0), (3, 0, 0)]), Err(vec![NodeId(1), NodeId(3)]));
+        assert_eq!(decided(&pair, &[(1, 0, 0)]), Err(vec![NodeId(1), NodeId(2)]), "the owner lost its disk");
+        assert_eq!(decided(&pair, &[(1, 0, 0), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+        let all = [(1, 0, 0), (2, 500, 0), (3, 0, 0)];
+        assert_eq!(decided(&three, &all), Ok((500, vec![(1, true), (2, false)])));
+    }
+
+    #[test]
+    fn the_largest_length_is_sealed_and_shorter_replicas_are_marked() {
+        let three = listed(&[1, 2, 3], 2);
+        let expected = Ok((500, vec![(1, true), (2, false), (3, true)]));
+        assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 0), (3, 64, 0)]), expected);
+    }
+
+    #[test]
+    fn a_damaged_replica_is_marked_and_never_shortens_the_segment() {
+        let three = listed(&[1, 2, 3], 2);
+        assert_eq!(decided(&three, &[(1, 500, 9), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+        let longest = Ok((500, vec![(1, true), (2, false), (3, true)]));
+        assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 9), (3, 500, 20)]), longest, "no other is whole");
+    }
+
+    #[test]
+    fn an_owner_that_does_not_answer_stays_the_owner_and_is_marked() {
+        let three = listed(&[1, 2, 3], 2);
+        let shorter = Ok((500, vec![(1, true), (2, true), (3, false)]));
+        assert_eq!(decided(&three, &[(2, 400, 0), (3, 500, 0)]), shorter);
+        let equal = Ok((500, vec![(1, true), (2, false), (3, false)]));
+        assert_eq!(decided(&three, &[(2, 500, 0), (3, 500, 0)]), equal);
+        let pair = listed(&[1, 2], 2);
+        assert_eq!(decided(&pair, &[(2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+    }
+
+    #[test]
+    fn a_segment_without_bytes_keeps_its_list() {
+        let three = listed(&[1, 2, 3], 2);
+        assert_eq!(decided(&three, &[(1, 0, 0), (2, 0, 0), (3, 0, 0)]), Ok((0, vec![])));
+        let all = [(1, 64, 0), (2, 0, 0), (3, 0, 0)];
+        assert_eq!(decided(&three, &all), Ok((64, vec![(1, false)])));
+    }
+}

@@ -1,11 +1,9 @@
 //! Rules of replication. The simulation leaves each of them out in turn and must find a violation.
 //!
-//! Most are kept by the state machines of this package. Those marked with *kept by the caller* are kept by the
-//! driver or by the command's `apply`; the simulation has both.
+//! Most are kept by the state machines of this package. Those marked with *kept by the driver* or *kept by
+//! `apply`* are kept by their callers; the simulation has both.
 
-/// A rule of replication. The number after "Schedule" is that of the design's list: 4 is a cut-off primary
-/// that acknowledges past the recovery's seal, 5 a start on an old state that removes good replicas, 6 an id
-/// with an empty or restored disk, 10 a slow follower that stops all writes.
+/// A rule of replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ReplicationRule {
@@ -22,126 +20,84 @@ pub enum ReplicationRule {
     /// After a seal was proposed nothing is appended or acknowledged. Without it acknowledged records lie
     /// beyond the seal.
     NothingAfterProposal,
-    /// When the outcome of a seal is unknown, the record decides. Without it the primary goes on beyond a
-    /// seal that was recorded.
-    RecordDecides,
-    /// No file is truncated before the seal is applied. Without it a primary cuts bytes off that the recovery
-    /// has counted.
-    TruncateAfterSeal,
-
-    /// Open never succeeds over a file or a closed marker. Schedule 4: the Open of a cut-off primary comes
-    /// after the recovery's Close.
-    OpenOnlyOnce,
-    /// The right to append ends with a restart. Schedule 5: a follower goes on behind a torn end.
-    RightEndsWithRestart,
-    /// An append begins at the end of the file. Without it lost messages leave a hole.
-    OffsetIsEnd,
-    /// A follower acknowledges synced lengths only. Without it a power cut takes acknowledged records.
-    AcknowledgeSynced,
-    /// Close is durable before it answers. Schedule 4: a power cut makes a replica forget that it was closed.
-    CloseIsDurable,
-    /// Close without a file makes a closed marker. Schedule 4: the file is opened afterwards.
-    MarkerWithoutFile,
-    /// Close ends the write in progress. Schedule 4: the write is acknowledged after the length was stated.
-    CloseEndsWrites,
-    /// Close syncs before it states a length. Without it a power cut takes what the seal has counted.
-    CloseSyncs,
-    /// Nothing is appended after Close. Schedule 4.
-    NothingAfterClose,
-    /// Copies of an earlier recovery are refused. Without it they overwrite synced bytes of a replica that
-    /// the seal names, and a power cut tears them.
-    OldCopiesRefused,
-
-    /// |replicas| − W + 1 replicas are fenced. Schedule 4: the others go on.
-    EnoughAnswers,
-    /// Each replica counts once. Schedule 4.
-    DistinctAnswers,
-    /// Nodes that are not in the record never count. Schedule 6: a new node has no file. *Kept by the caller
-    /// too, who sends Close to replicas only.*
-    OwnReplicasOnly,
-    /// The record's own W counts. *Kept by the caller, who hands the record over.* Schedule 4: after a change
-    /// of the setting too few replicas are fenced.
-    RecordedQuorum,
-    /// A primary that restarted counts only once it answered. Without it what only the primary and an absent
-    /// follower have is lost.
-    PrimaryAnswers,
-    /// A replica whose directory was lost never counts. Schedule 6: an empty disk states length 0.
-    LostNeverCounts,
-    /// The length is the largest end over the answers. Without it a short follower shortens the segment.
-    LargestEnd,
-    /// The scan goes on past damage. Without it one bad record hides all later ones.
-    ScanPastDamage,
-    /// Damaged stretches are filled from another replica. Without it the seal names a replica as good that is
-    /// known to be bad.
-    DamageIsFilled,
-    /// Damage that all replicas have never shortens the segment. Without it one bad record loses all later
-    /// ones.
-    DamageNeverShortens,
     /// The seal names only replicas that have its length. Without it fewer copies exist than are recorded.
     NamedHaveLength,
-    /// The seal names W replicas if so many answered. Without it one disk holds the only copy.
-    QuorumIsNamed,
-    /// The first seal decides. *Kept by `apply`.* Without it a late seal names a replica that was removed
-    /// after the first one.
-    FirstSealDecides,
+    /// The seal names all replicas that have its length. Without it one disk holds the only named copy.
+    AllAreNamed,
+    /// A segment begins only when every listed follower has opened its file. *Kept by the driver.* Without it
+    /// an acknowledged record waits for an owner that never returns, since a replica without a file does not
+    /// count.
+    BegunWhenAllOpened,
 
-    /// All referrers are fenced before references are counted. Schedule 3.
-    FenceBeforeCount,
-    /// Extents are summed before records are looked up. Without it a reference that ends between the two
-    /// hides one beyond the prefix.
-    ExtentsBeforeLookup,
+    /// A follower acknowledges synced lengths only. *Kept by the driver.* Without it a power cut takes
+    /// acknowledged records.
+    AcknowledgeSynced,
+    /// The right to append ends with a restart. *Kept by the driver.* Without it a follower goes on behind a
+    /// torn end.
+    RightEndsWithRestart,
+    /// Close ends the right to append for ever. Without it records are acknowledged beyond the seal.
+    CloseEndsRight,
+    /// Close awaits the write in progress. Without it that write is acknowledged after the length was stated.
+    CloseAwaitsWrite,
+    /// Close syncs a file of an earlier process before it states a length. *Kept by the driver.* Without it a
+    /// power cut takes what the seal has counted.
+    CloseSyncs,
+
+    /// |replicas| − W + 1 replicas are closed before a seal. Without it the others go on.
+    EnoughAnswers,
+    /// A replica without a file counts only when all have answered. Without it a lost disk is taken for an
+    /// empty replica.
+    NoFileCountsLast,
+    /// The length is the largest one over the answers. Without it a short follower shortens the segment.
+    LargestLength,
+    /// Replicas that are shorter than the seal are marked. Without it they count as good.
+    ShorterIsMarked,
+    /// Replicas with more damage than the best one are marked. Without it they are never healed.
+    DamagedIsMarked,
+    /// The seal names the owner, whether it answered or not. Without it the segment has another owner.
+    OwnerIsNamed,
+    /// The first seal decides. *Kept by `apply`.* Without it a late seal changes the length.
+    FirstSealDecides,
 
     /// A marked replica stays a source. Without it a segment whose replicas are all marked is never healed.
     SuspectIsSource,
     /// A marked replica is dropped only when enough verified others exist.
     DropAfterEnough,
-    /// The last replica stays.
+    /// The last replica stays, and so does that of the owner. *Kept by the driver too, which heals it.*
     LastStays,
-    /// A change of the replicas compares the record's change counter. *Kept by `apply`.* Without it two nodes
-    /// drop their replicas on the same facts.
+    /// A change of the replicas compares the record's change counter. *Kept by `apply`.* Without it a node
+    /// puts a replica back that was dropped meanwhile.
     ChangesCompared,
 
-    /// A peer that answers late is left out of open segments. Schedule 10.
+    /// A peer that answers late is left out of open segments. Without it all writes wait for it.
     LateIsLeftOut,
-    /// With two members left nobody is left out for slowness. Schedule 10: no quorum remains.
+    /// With two members left nobody is left out for slowness. Without it no quorum remains.
     LastTwoStay,
 }
 
 impl ReplicationRule {
     /// All rules.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 26] = [
         Self::QuorumSynced,
         Self::PrimaryAmongThem,
         Self::DroppedCount,
         Self::TrailIsBounded,
         Self::NothingAfterProposal,
-        Self::RecordDecides,
-        Self::TruncateAfterSeal,
-        Self::OpenOnlyOnce,
-        Self::RightEndsWithRestart,
-        Self::OffsetIsEnd,
-        Self::AcknowledgeSynced,
-        Self::CloseIsDurable,
-        Self::MarkerWithoutFile,
-        Self::CloseEndsWrites,
-        Self::CloseSyncs,
-        Self::NothingAfterClose,
-        Self::OldCopiesRefused,
-        Self::EnoughAnswers,
-        Self::DistinctAnswers,
-        Self::OwnReplicasOnly,
-        Self::RecordedQuorum,
-        Self::PrimaryAnswers,
-        Self::LostNeverCounts,
-        Self::LargestEnd,
-        Self::ScanPastDamage,
-        Self::DamageIsFilled,
-        Self::DamageNeverShortens,
         Self::NamedHaveLength,
-        Self::QuorumIsNamed,
+        Self::AllAreNamed,
+        Self::BegunWhenAllOpened,
+        Self::AcknowledgeSynced,
+        Self::RightEndsWithRestart,
+        Self::CloseEndsRight,
+        Self::CloseAwaitsWrite,
+        Self::CloseSyncs,
+        Self::EnoughAnswers,
+        Self::NoFileCountsLast,
+        Self::LargestLength,
+        Self::ShorterIsMarked,
+        Self::DamagedIsMarked,
+        Self::OwnerIsNamed,
         Self::FirstSealDecides,
-        Self::FenceBeforeCount,
-        Self::ExtentsBeforeLookup,
         Self::SuspectIsSource,
         Self::DropAfterEnough,
         Self::LastStays,
@@ -154,6 +110,12 @@ impl ReplicationRule {
 /// Rules in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicationRules(u64);
+
+impl Default for ReplicationRules {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
 
 impl ReplicationRules {
     /// Every rule.

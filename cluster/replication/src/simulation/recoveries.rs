@@ -1,272 +1,205 @@
-//! The driver of recoveries in the simulation: the leader closes segments whose primary is gone. A leader that
-//! was replaced goes on until it learns of it, and one leader may run several attempts at once.
+//! Coordinators: recovery of open segments, and repair of sealed ones.
 
-use super::group::{Purpose, RecoveryFacts, SeenDamage, SimCommand, SimRecord};
-use super::network::Message;
-use super::world::{Phase, World};
-use crate::epoch::{SealProposal, SegmentEpoch};
-use crate::recovery::{
-    CloseAnswer, RecoveryPlan, RecoveryRecord, RecoveryStep, ReplicaContent, SegmentRecovery, TailCopy,
+use super::replicas::SimFile;
+use super::world::{Command, Event, Message, QUORUM, SealedBy, SimRecord, World};
+use crate::recovery::{RecoveredSeal, decide_seal_by};
+use crate::repair::{
+    COPIES, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode, next_tasks_by,
 };
 use crate::rules::ReplicationRule;
-use crate::stretch::{Stretch, StretchSet};
 use mlgw_common::{NodeId, SegmentId};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-/// Time for which answers beyond the needed ones are waited for.
-const GRACE_MS: u64 = 400;
+/// Time for which a node does not answer before its segments are recovered.
+const UNREACHABLE_MS: u64 = 500;
+/// Wait for the remaining replicas when enough are closed, and for answers at all.
+const REMAINING_MS: u64 = 300;
+const ANSWERS_MS: u64 = 1_500;
 
-/// Time after which copies are given up.
-const COPIES_MS: u64 = 1_500;
+impl SimRecord {
+    pub(super) fn listed(&self) -> Vec<NodeId> {
+        self.replicas.iter().map(|replica| replica.node).collect()
+    }
 
-/// Time after which an attempt that waits is given up.
-const ATTEMPT_MS: u64 = 6_000;
-
-/// An attempt in the memory of a leader.
-#[derive(Debug)]
-pub(super) struct SimRecovery {
-    segment: SegmentId,
-    machine: SegmentRecovery,
-    replicas: Vec<NodeId>,
-    started: u64,
-    closed_at: Option<u64>,
-    fenced_at: Option<u64>,
-    copies_at: Option<u64>,
-    outstanding: Vec<TailCopy>,
-    must_plan_again: bool,
-    answered: BTreeSet<NodeId>,
-    /// Damage in the answers.
-    seen: Vec<SeenDamage>,
-    is_proposed: bool,
-    /// The seal is proposed as soon as it is possible, without further copies.
-    is_hasty: bool,
-}
-
-enum Move {
-    Wait,
-    GiveUp,
-    Copy(Vec<TailCopy>),
-    Seal(SealProposal, RecoveryFacts),
+    pub(super) fn names(&self, node: NodeId) -> bool {
+        self.replicas.iter().any(|replica| replica.node == node)
+    }
 }
 
 impl World {
-    pub(super) fn recoveries_tick(&mut self, node: NodeId) {
-        if self.nodes[&node].belief.0 != Some(node) {
-            self.node(node).recoveries.clear();
+    /// Closes all replicas of a segment. Any node may do so at any time.
+    pub(super) fn start_recovery(&mut self, node: NodeId, segment: SegmentId) {
+        let is_open = self.records.get(&segment).is_some_and(|record| record.sealed.is_none());
+        if !is_open || self.nodes[&node].recoveries.contains_key(&segment) {
             return;
         }
-        let records: Vec<SimRecord> = self.nodes[&node].records.values().cloned().collect();
-        for record in records.into_iter().filter(|record| record.sealed.is_none()) {
-            let recoveries = &self.nodes[&node].recoveries;
-            let is_running = recoveries.iter().any(|recovery| recovery.segment == record.segment);
-            let is_impatient = self.phase == Phase::Faults && self.rng.u8(0..30) == 0;
-            if self.is_primary_gone(node, &record) && (!is_running || is_impatient) {
-                self.start_recovery(node, &record);
-            }
-        }
-        let epochs: Vec<SegmentEpoch> =
-            self.nodes[&node].recoveries.iter().map(|recovery| recovery.machine.epoch()).collect();
-        for epoch in epochs {
-            self.recovery_tick(node, epoch);
-        }
-    }
-
-    fn is_primary_gone(&self, node: NodeId, record: &SimRecord) -> bool {
-        let (primary, segment) = (record.primary, record.segment);
-        if self.suspected.contains(&segment) || !self.nodes.contains_key(&primary) {
-            return true;
-        }
-        let since = self.nodes[&node].unreachable_since.get(&primary);
-        let is_unreachable = since.is_some_and(|since| self.now >= since + 1_500);
-        let is_young = self.now < self.truth.created_at(segment) + 2_000;
-        let forgot = self.reaches(node, primary) && !self.nodes[&primary].primaries.contains_key(&segment);
-        is_unreachable || forgot && !is_young
-    }
-
-    fn start_recovery(&mut self, node: NodeId, record: &SimRecord) {
-        let replicas = record.nodes();
-        let setting = if self.has_quorum_of_all { replicas.len() } else { 2.min(replicas.len()) };
-        let is_recorded = self.rules.has(ReplicationRule::RecordedQuorum);
-        let write_quorum = if is_recorded { record.write_quorum } else { setting };
-        let (rules, started) = (self.rules, self.now);
-        let is_hasty = self.rng.u8(0..3) == 0;
-        let leader = self.node(node);
-        leader.attempts += 1;
-        let epoch = SegmentEpoch { term: leader.belief.1, attempt: leader.attempts };
-        let wanted = RecoveryRecord { segment: record.segment, replicas: replicas.clone(), write_quorum };
-        leader.recoveries.push(SimRecovery {
-            segment: record.segment,
-            machine: SegmentRecovery::by(wanted, epoch, rules),
-            replicas,
-            started,
-            closed_at: None,
-            fenced_at: None,
-            copies_at: None,
-            outstanding: Vec::new(),
-            must_plan_again: false,
-            answered: BTreeSet::new(),
-            seen: Vec::new(),
-            is_proposed: false,
-            is_hasty,
-        });
-        self.note(format_args!("{} is recovered in {epoch}", record.segment));
-    }
-
-    fn recovery(&mut self, node: NodeId, epoch: SegmentEpoch) -> Option<&mut SimRecovery> {
-        let recoveries = self.node(node).recoveries.iter_mut();
-        recoveries.into_iter().find(|recovery| recovery.machine.epoch() == epoch)
-    }
-
-    fn recovery_tick(&mut self, node: NodeId, epoch: SegmentEpoch) {
-        self.close_replicas(node, epoch);
         let now = self.now;
-        let Some(recovery) = self.recovery(node, epoch) else { return };
-        let segment = recovery.segment;
-        match recovery.next_move(now) {
-            Move::Wait => {}
-            Move::GiveUp => self.end_recovery(node, epoch),
-            Move::Copy(copies) => {
-                for copy in copies {
-                    self.send(node, copy.target, Message::Copy { segment, copy });
-                }
-            }
-            Move::Seal(proposal, facts) => {
-                let command = SimCommand::Seal { proposal, recovery: Some(facts) };
-                self.propose(node, command, Purpose::RecoverySeal(segment, epoch));
+        self.node(node).recoveries.insert(segment, (now, BTreeMap::new()));
+        for peer in self.records[&segment].listed() {
+            if let Some(session) = self.session(node, peer) {
+                self.send(node, peer, session, Message::Close(segment));
             }
         }
     }
 
-    /// Sends Close to all replicas, and again until all have answered.
-    fn close_replicas(&mut self, node: NodeId, epoch: SegmentEpoch) {
-        let (now, only_own) = (self.now, self.rules.has(ReplicationRule::OwnReplicasOnly));
-        let everybody: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let Some(recovery) = self.recovery(node, epoch) else { return };
-        let is_due = recovery.closed_at.is_none_or(|at| now >= at + 300);
-        let is_complete = recovery.answered.len() >= recovery.replicas.len();
-        if recovery.copies_at.is_some() || is_complete || !is_due {
+    pub(super) fn recoveries_tick(&mut self, node: NodeId) {
+        let now = self.now;
+        for peer in self.ids() {
+            if self.session(node, peer).is_some() {
+                self.node(node).unreachable_since.remove(&peer);
+            } else {
+                self.node(node).unreachable_since.entry(peer).or_insert(now);
+            }
+        }
+        if self.cut_off.contains(&node) {
             return;
         }
-        recovery.closed_at = Some(now);
-        let targets = if only_own { recovery.replicas.clone() } else { everybody };
-        let segment = recovery.segment;
-        for target in targets {
-            self.send(node, target, Message::Close { segment, epoch });
-        }
-    }
-
-    pub(super) fn close_answered(&mut self, node: NodeId, segment: SegmentId, answer: CloseAnswer) {
-        let seen_at = self.now;
-        let Some(recovery) = self.recovery(node, answer.epoch) else { return };
-        assert_eq!(recovery.segment, segment, "epochs are unique");
-        // Only the first answer of a replica counts.
-        let is_first = !recovery.answered.contains(&answer.node);
-        if let ReplicaContent::Scanned { valid } = &answer.content
-            && is_first
-        {
-            let valid = StretchSet::of(valid.iter().copied());
-            let damage = StretchSet::prefix(valid.end()).without(&valid);
-            let seen = damage.iter().map(|stretch| SeenDamage { node: answer.node, stretch, seen_at });
-            recovery.seen.extend(seen);
-        }
-        if answer.content != ReplicaContent::Lost && recovery.replicas.contains(&answer.node) {
-            recovery.answered.insert(answer.node);
-        }
-        recovery.machine.answered(answer);
-    }
-
-    pub(super) fn copy_done(&mut self, node: NodeId, segment: SegmentId, copy: TailCopy) {
-        let Some(recovery) = self.recovery(node, copy.epoch) else { return };
-        assert_eq!(recovery.segment, segment, "epochs are unique");
-        recovery.machine.copied(&copy);
-        recovery.outstanding.retain(|other| *other != copy);
-    }
-
-    /// The source of a copy is damaged: another one is planned.
-    pub(super) fn copy_unreadable(
-        &mut self,
-        node: NodeId,
-        segment: SegmentId,
-        copy: TailCopy,
-        bad: &[Stretch],
-    ) {
-        let seen_at = self.now;
-        let Some(recovery) = self.recovery(node, copy.epoch) else { return };
-        assert_eq!(recovery.segment, segment, "epochs are unique");
-        for stretch in bad.iter().copied() {
-            recovery.machine.unreadable(copy.source, stretch);
-            recovery.seen.push(SeenDamage { node: copy.source, stretch, seen_at });
-        }
-        recovery.outstanding.retain(|other| *other != copy);
-        recovery.must_plan_again = true;
-    }
-
-    /// A replica was lost after it answered.
-    pub(super) fn replica_lost(
-        &mut self,
-        node: NodeId,
-        segment: SegmentId,
-        epoch: SegmentEpoch,
-        replica: NodeId,
-    ) {
-        let Some(recovery) = self.recovery(node, epoch) else { return };
-        assert_eq!(recovery.segment, segment, "epochs are unique");
-        recovery.machine.lost(replica);
-        recovery.answered.remove(&replica);
-        recovery.outstanding.clear();
-        recovery.must_plan_again = true;
-    }
-
-    /// Whatever the outcome was, the record decides: an attempt is made anew while it is open.
-    pub(super) fn recovery_outcome(&mut self, node: NodeId, segment: SegmentId, epoch: SegmentEpoch) {
-        self.note(format_args!("{segment} was proposed to be sealed in {epoch}"));
-        self.end_recovery(node, epoch);
-    }
-
-    fn end_recovery(&mut self, node: NodeId, epoch: SegmentEpoch) {
-        self.node(node).recoveries.retain(|recovery| recovery.machine.epoch() != epoch);
-    }
-}
-
-impl SimRecovery {
-    fn next_move(&mut self, now: u64) -> Move {
-        if self.is_proposed {
-            return Move::Wait;
-        }
-        let plan = match self.machine.step() {
-            RecoveryStep::Wait { .. } if now >= self.started + ATTEMPT_MS => return Move::GiveUp,
-            RecoveryStep::Wait { .. } => return Move::Wait,
-            RecoveryStep::Proceed(plan) => plan,
+        let of = &self.nodes[&node];
+        let gone = |peer: NodeId| of.unreachable_since.get(&peer).is_some_and(|at| at + UNREACHABLE_MS < now);
+        let is_first = (1..node.0).map(NodeId).all(gone);
+        let is_due = |(segment, record): (&SegmentId, &SimRecord)| {
+            let owner = self.truth.owners[segment];
+            let is_left = owner == node && !of.writers.contains_key(segment);
+            let was_left = is_left && (self.is_calm || !of.created.contains(segment));
+            (record.sealed.is_none() && (was_left || is_first && gone(owner))).then_some(*segment)
         };
-        let fenced_at = *self.fenced_at.get_or_insert(now);
-        let Some(copies_at) = self.copies_at else {
-            if self.is_hasty && plan.seal.is_some() {
-                return self.seal(plan);
-            }
-            if self.answered.len() < self.replicas.len() && now < fenced_at + GRACE_MS {
-                return Move::Wait;
-            }
-            return self.copy(now, plan);
+        let due: Vec<SegmentId> = self.records.iter().filter_map(is_due).collect();
+        for segment in due {
+            self.start_recovery(node, segment);
+        }
+        let running: Vec<SegmentId> = self.nodes[&node].recoveries.keys().copied().collect();
+        for segment in running {
+            self.decide_recovery(node, segment);
+        }
+    }
+
+    fn decide_recovery(&mut self, node: NodeId, segment: SegmentId) {
+        let (begun, answers) = &self.nodes[&node].recoveries[&segment];
+        let (age, answers) = (self.now - begun, answers.clone());
+        let Some(record) = self.records.get(&segment).filter(|record| record.sealed.is_none()) else {
+            self.node(node).recoveries.remove(&segment);
+            return;
         };
-        if !self.outstanding.is_empty() && now < copies_at + COPIES_MS {
-            return Move::Wait;
+        let listed = record.listed();
+        let decided = decide_seal_by(&listed, QUORUM, &answers, self.rules);
+        if answers.len() < listed.len() && age < if decided.is_ok() { REMAINING_MS } else { ANSWERS_MS } {
+            return;
         }
-        if self.must_plan_again && !plan.copies.is_empty() {
-            return self.copy(now, plan);
+        self.node(node).recoveries.remove(&segment);
+        if let Ok(RecoveredSeal { length, replicas }) = decided {
+            let facts = replicas.iter().map(|of| ReplicaFacts { node: of.node, is_suspect: of.is_suspect });
+            let replicas = facts.collect();
+            let damaged = answers.iter().filter(|(_, answer)| answer.damaged_bytes > 0);
+            let by = SealedBy::Recovery(damaged.map(|(node, _)| *node).collect());
+            self.propose(node, Command::Seal { segment, length, replicas, by });
         }
-        self.seal(plan)
     }
 
-    fn copy(&mut self, now: u64, plan: RecoveryPlan) -> Move {
-        (self.copies_at, self.must_plan_again) = (Some(now), false);
-        self.outstanding.clone_from(&plan.copies);
-        Move::Copy(plan.copies)
+    /// Begins the repairs of a node, and marks its replicas whose files are missing.
+    pub(super) fn repairs_tick(&mut self, node: NodeId) {
+        if self.cut_off.contains(&node) {
+            return;
+        }
+        let ids = self.ids();
+        let nodes: Vec<StorageNode> = ids
+            .iter()
+            .map(|of| StorageNode { node: *of, is_reachable: self.session(node, *of).is_some() })
+            .collect();
+        let wanted = COPIES.min(nodes.len());
+        let (mut segments, mut missing) = (Vec::new(), Vec::new());
+        for (segment, record) in &self.records {
+            let Some(bytes) = record.sealed else { continue };
+            let has_file = self.nodes[&node].disk.get(segment).is_some_and(|file| file.length() > 0);
+            if !has_file && record.replicas.iter().any(|of| of.node == node && !of.is_suspect) {
+                missing.push(*segment);
+            }
+            if record.replicas.len() != wanted || record.replicas.iter().any(|of| of.is_suspect) {
+                let (changes, replicas) = (record.changes, record.replicas.clone());
+                let segment = *segment;
+                segments.push(SegmentFacts { segment, bytes, changes, replicas, is_at_upstream: false });
+            }
+        }
+        for segment in missing {
+            self.mark(node, segment);
+        }
+        let input = RepairInput {
+            own: node,
+            copies: COPIES,
+            nodes: &nodes,
+            segments: &segments,
+            busy: &self.nodes[&node].busy,
+            tasks_max: 2,
+        };
+        for task in next_tasks_by(&input, self.rules) {
+            let (delay, start) = (self.rng.u64(20..300), self.nodes[&node].start);
+            self.node(node).busy.insert(task.segment);
+            self.schedule(delay, Event::Repaired { node, start, task });
+        }
     }
 
-    fn seal(&mut self, plan: RecoveryPlan) -> Move {
-        let Some(proposal) = plan.seal else { return Move::GiveUp };
-        self.is_proposed = true;
-        let (answered, seen) = (self.answered.clone(), self.seen.clone());
-        Move::Seal(proposal, RecoveryFacts { damage: plan.damage, answered, seen })
+    /// Proposes a change of the replica of a node.
+    fn replace(&mut self, node: NodeId, segment: SegmentId, own: Option<bool>) {
+        let Some(record) = self.records.get(&segment) else { return };
+        let (changes, mut replicas) = (record.changes, record.replicas.clone());
+        match (own, replicas.iter_mut().find(|of| of.node == node)) {
+            (Some(is_suspect), Some(listed)) => listed.is_suspect = is_suspect,
+            (Some(is_suspect), None) => replicas.push(ReplicaFacts { node, is_suspect }),
+            (None, _) => replicas.retain(|of| of.node != node),
+        }
+        self.node(node).busy.insert(segment);
+        self.propose(node, Command::Replace { segment, changes, replicas });
+    }
+
+    fn mark(&mut self, node: NodeId, segment: SegmentId) {
+        if !self.nodes[&node].busy.contains(&segment) {
+            self.replace(node, segment, Some(true));
+        }
+    }
+
+    /// Ends a repair: what is bad here is read from the other replicas.
+    pub(super) fn repaired(&mut self, node: NodeId, task: &RepairTask) {
+        let segment = task.segment;
+        self.node(node).busy.remove(&segment);
+        let Some(record) = self.records.get(&segment).filter(|of| of.changes == task.changes).cloned() else {
+            return;
+        };
+        let is_owner = self.truth.owners[&segment] == node && self.rules.has(ReplicationRule::LastStays);
+        if task.kind == RepairKind::Drop && !is_owner {
+            return self.replace(node, segment, None);
+        }
+        if !self.close_followed(node, segment, self.rules) {
+            return;
+        }
+        let others = record.listed().into_iter().filter(|of| *of != node);
+        let (read, unread): (Vec<NodeId>, Vec<NodeId>) =
+            others.partition(|of| self.session(node, *of).is_some());
+        let own = (task.kind != RepairKind::Copy).then_some(node);
+        let sources: Vec<NodeId> = read.into_iter().chain(own).collect();
+        let has = |of: &NodeId, at| self.nodes[of].disk.get(&segment).is_some_and(|file| file.has(at));
+        let length = record.sealed.unwrap_or(0);
+        let bytes: Vec<bool> = (0..length).map(|at| sources.iter().any(|of| has(of, at))).collect();
+        let is_partial = bytes.contains(&false) && !unread.is_empty();
+        self.node(node).disk.insert(segment, SimFile::of(bytes));
+        self.check(segment);
+        if !is_partial || own.is_none() {
+            self.replace(node, segment, Some(is_partial));
+        }
+    }
+
+    /// Marks a damaged replica of a sealed segment, sooner or later.
+    pub(super) fn scrub(&mut self, node: NodeId, segment: SegmentId) {
+        let Some(record) = self.records.get(&segment) else { return };
+        if record.sealed.is_none() {
+            return self.schedule(1_000, Event::Scrub { node, segment });
+        }
+        let has = |of: NodeId, at| self.nodes[&of].disk.get(&segment).is_some_and(|file| file.has(at));
+        let elsewhere = |at| record.replicas.iter().any(|of| has(of.node, at));
+        // What is bad everywhere stays bad.
+        let is_bad = (0..record.sealed.unwrap_or(0)).any(|at| !has(node, at) && elsewhere(at));
+        let Some(own) = record.replicas.iter().find(|of| of.node == node).filter(|_| is_bad) else { return };
+        if !own.is_suspect && self.nodes[&node].is_up && !self.cut_off.contains(&node) {
+            self.mark(node, segment);
+        }
+        self.schedule(300, Event::Scrub { node, segment });
     }
 }

@@ -1,332 +1,235 @@
-//! The driver of replicas in the simulation: it carries the effects of [`FollowerReplica`] out on a disk and
-//! answers messages.
+//! Files, followed replicas, and their close.
 
-use super::disk::{CELL, Cell, cells, cells_of};
-use super::group::SimRecord;
-use super::network::Message;
-use super::world::{Event, SimNode, World};
-use crate::epoch::SegmentEpoch;
-use crate::follower::{AppendRefusal, ClosedLength, FollowerReplica, ReplicaEffect, ReplicaOnDisk};
-use crate::recovery::{CloseAnswer, ReplicaContent, TailCopy};
+use super::world::{Event, Message, Session, World};
+use crate::follower::FollowedState;
+use crate::primary::PrimarySegment;
+use crate::recovery::ClosedAnswer;
 use crate::rules::ReplicationRule;
-use crate::stretch::{Stretch, StretchSet};
+use fastrand::Rng;
 use mlgw_common::{NodeId, SegmentId};
-use std::collections::{BTreeMap, VecDeque};
 
-/// Length of a file with its header only.
-pub(super) const HEADER: u64 = CELL;
+/// Most bytes that one write of a follower has: a slow disk trails.
+const WRITE_BYTES_MAX: u64 = 4;
 
-/// A replica in the memory of a process.
-#[derive(Debug)]
-pub(super) struct SimReplica {
-    machine: FollowerReplica,
-    /// Operations of the disk that wait, one after the other.
-    waiting: VecDeque<IoOperation>,
-    is_busy: bool,
-    /// Distinguishes it from earlier replicas of the segment in this process.
-    life: u64,
-    primary: NodeId,
-    /// Coordinators, by the epoch of their Close.
-    coordinators: BTreeMap<SegmentEpoch, NodeId>,
+/// A file: each byte is intact or not. The empty one is that of a closed replica.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SimFile {
+    pub(super) bytes: Vec<bool>,
+    pub(super) synced: usize,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum IoOperation {
-    Create,
-    Write { stretch: Stretch, cells: Vec<Cell> },
-    Sync { length: u64 },
-    PersistClose { epoch: SegmentEpoch },
-    WriteCopy { copy: TailCopy, cells: Vec<Cell> },
-    Truncate { length: u64 },
+#[derive(Debug)]
+pub(super) struct SimFollowed {
+    pub(super) writer: Option<NodeId>,
+    pub(super) session: Option<Session>,
+    pub(super) state: FollowedState,
+    /// End of the frames that have arrived.
+    taken: u64,
+    /// End of the call in progress.
+    pub(super) writing: Option<u64>,
+}
+
+impl SimFile {
+    pub(super) fn of(bytes: Vec<bool>) -> Self {
+        let synced = bytes.len();
+        Self { bytes, synced }
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub(super) fn write(&mut self, end: u64, is_synced: bool) {
+        self.bytes.resize(self.bytes.len().max(usize::try_from(end).unwrap()), true);
+        if is_synced {
+            self.synced = self.bytes.len();
+        }
+    }
+
+    pub(super) fn has(&self, at: u64) -> bool {
+        self.bytes.get(usize::try_from(at).unwrap()).copied().unwrap_or(false)
+    }
+
+    /// Loses a part of what was not synced.
+    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+        let kept = rng.usize(self.synced..=self.bytes.len());
+        self.bytes.truncate(kept);
+        for byte in &mut self.bytes[self.synced..] {
+            *byte = rng.bool();
+        }
+    }
+
+    fn scan(&mut self) -> ClosedAnswer {
+        let length = self.bytes.iter().rposition(|byte| *byte).map_or(0, |last| last + 1);
+        let damaged = self.bytes[..length].iter().filter(|byte| !**byte).count();
+        ClosedAnswer { has_file: length > 0, length: length as u64, damaged_bytes: damaged as u64 }
+    }
 }
 
 impl World {
-    /// The state machine of a replica; made from the disk if the process has none.
-    fn machine(&mut self, node: NodeId, segment: SegmentId) -> &mut FollowerReplica {
-        let (rules, life) = (self.rules, self.next_number());
-        let node = self.node(node);
-        let disk = node.disk.get(&segment).map_or_else(ReplicaOnDisk::default, |file| ReplicaOnDisk {
-            file_bytes: file.current.length(),
-            closed: file.current.closed,
-        });
-        let make = || SimReplica {
-            machine: FollowerReplica::by(disk, rules),
-            waiting: VecDeque::new(),
-            is_busy: false,
-            life,
-            primary: NodeId(0),
-            coordinators: BTreeMap::new(),
+    pub(super) fn receive_open(&mut self, node: NodeId, from: NodeId, session: Session, segment: SegmentId) {
+        let rules = self.rules;
+        let of = self.node(node);
+        let before = of.followed.get(&segment).map(|followed| &followed.state);
+        let opened = FollowedState::open_by(before, rules).filter(|_| !of.disk.contains_key(&segment));
+        let Some(state) = opened else {
+            return self.send(node, from, session, Message::Ended(segment));
         };
-        &mut node.replicas.entry(segment).or_insert_with(make).machine
+        let (writer, session) = (Some(from), Some(session));
+        of.followed.insert(segment, SimFollowed { writer, session, state, taken: 1, writing: Some(1) });
+        self.begin_call(node, segment, 1);
     }
 
-    fn replica(&mut self, node: NodeId, segment: SegmentId) -> &mut SimReplica {
-        self.machine(node, segment);
-        self.node(node).replicas.get_mut(&segment).expect("it was just made")
+    fn begin_call(&mut self, node: NodeId, segment: SegmentId, end: u64) {
+        let (start, delay) = (self.nodes[&node].start, self.disk_ms(node));
+        self.schedule(delay, Event::Written { node, start, segment, end });
+        if end > 1 && !self.rules.has(ReplicationRule::AcknowledgeSynced) {
+            self.answer_writer(node, segment, Message::Acknowledge(segment, end));
+        }
     }
 
-    /// True if the node has applied the segment's seal.
-    fn has_applied_seal(&self, node: NodeId, segment: SegmentId) -> bool {
-        self.nodes[&node].records.get(&segment).is_some_and(|record| record.sealed.is_some())
+    fn answer_writer(&mut self, node: NodeId, segment: SegmentId, message: Message) {
+        let followed = &self.nodes[&node].followed[&segment];
+        if let (Some(writer), Some(session)) = (followed.writer, followed.session) {
+            self.send(node, writer, session, message);
+        }
     }
 
-    pub(super) fn receive_open(
-        &mut self,
-        node: NodeId,
-        primary: NodeId,
-        segment: SegmentId,
-        epoch: SegmentEpoch,
-    ) {
-        if self.has_applied_seal(node, segment) {
-            self.send(node, primary, Message::OpenAnswer { segment, is_open: false });
+    pub(super) fn receive_frame(&mut self, node: NodeId, segment: SegmentId, end: u64) {
+        if let Some(followed) = self.node(node).followed.get_mut(&segment) {
+            followed.taken = followed.taken.max(end);
+            self.begin_write(node, segment);
+        }
+    }
+
+    fn begin_write(&mut self, node: NodeId, segment: SegmentId) {
+        let Some(followed) = self.node(node).followed.get_mut(&segment) else { return };
+        let end = followed.taken.min(followed.state.synced + WRITE_BYTES_MAX);
+        if followed.writing.is_none() && end > followed.state.synced && followed.state.begin_write() {
+            followed.writing = Some(end);
+            self.begin_call(node, segment, end);
+        }
+    }
+
+    /// Records the end of a call on the file of a followed replica.
+    pub(super) fn written(&mut self, node: NodeId, segment: SegmentId, end: u64) {
+        let has_failed = self.is_failure();
+        let of = self.node(node);
+        let Some(followed) = of.followed.get_mut(&segment).filter(|of| of.writing == Some(end)) else {
             return;
-        }
-        self.replica(node, segment).primary = primary;
-        let effects = self.machine(node, segment).open(epoch);
-        self.run_effects(node, segment, effects, None);
-    }
-
-    pub(super) fn receive_append(
-        &mut self,
-        node: NodeId,
-        primary: NodeId,
-        segment: SegmentId,
-        epoch: SegmentEpoch,
-        stretch: Stretch,
-        cells: Vec<Cell>,
-    ) {
-        if self.has_applied_seal(node, segment) {
-            return;
-        }
-        self.replica(node, segment).primary = primary;
-        let effects = self.machine(node, segment).append(epoch, stretch);
-        self.run_effects(node, segment, effects, Some(cells));
-    }
-
-    pub(super) fn receive_close(
-        &mut self,
-        node: NodeId,
-        coordinator: NodeId,
-        segment: SegmentId,
-        epoch: SegmentEpoch,
-    ) {
-        if self.has_applied_seal(node, segment) {
-            return;
-        }
-        self.replica(node, segment).coordinators.insert(epoch, coordinator);
-        let effects = self.machine(node, segment).close(epoch);
-        self.run_effects(node, segment, effects, None);
-    }
-
-    /// Reads verified cells from the source, and writes them.
-    pub(super) fn receive_copy(
-        &mut self,
-        node: NodeId,
-        coordinator: NodeId,
-        segment: SegmentId,
-        copy: TailCopy,
-    ) {
-        if self.has_applied_seal(node, segment) || !self.reaches(node, copy.source) {
-            return;
-        }
-        if let Some(replica) = [node, copy.source].into_iter().find(|node| self.is_lost(*node, segment)) {
-            self.send(node, coordinator, Message::ReplicaLost { segment, epoch: copy.epoch, replica });
-            return;
-        }
-        let image = self.nodes[&copy.source].disk.get(&segment).map(|file| file.current.clone());
-        let image = image.unwrap_or_default();
-        let verified = StretchSet::of(image.valid());
-        let bad: Vec<Stretch> = StretchSet::of([copy.stretch]).without(&verified).iter().collect();
-        if !bad.is_empty() {
-            self.send(node, coordinator, Message::CopyUnreadable { segment, copy, bad });
-            return;
-        }
-        let read = image.cells.unwrap_or_default()[cells_of(copy.stretch)].to_vec();
-        self.replica(node, segment).coordinators.insert(copy.epoch, coordinator);
-        let effects = self.machine(node, segment).copy(copy.epoch, copy.stretch);
-        if effects.iter().any(|effect| matches!(effect, ReplicaEffect::WriteCopy { .. })) {
-            self.queue_io(node, segment, IoOperation::WriteCopy { copy, cells: read });
-        }
-    }
-
-    /// Opens the primary's own replica.
-    pub(super) fn open_own(&mut self, node: NodeId, segment: SegmentId, epoch: SegmentEpoch) {
-        self.receive_open(node, node, segment, epoch);
-    }
-
-    fn run_effects(
-        &mut self,
-        node: NodeId,
-        segment: SegmentId,
-        effects: Vec<ReplicaEffect>,
-        mut data: Option<Vec<Cell>>,
-    ) {
-        let primary = self.replica(node, segment).primary;
-        for effect in effects {
-            match effect {
-                ReplicaEffect::Create => self.queue_io(node, segment, IoOperation::Create),
-                ReplicaEffect::Write(stretch) => {
-                    let cells = data.take().expect("an append has cells");
-                    self.queue_io(node, segment, IoOperation::Write { stretch, cells });
-                }
-                ReplicaEffect::Sync { length } => self.queue_io(node, segment, IoOperation::Sync { length }),
-                ReplicaEffect::PersistClose { epoch } => {
-                    self.queue_io(node, segment, IoOperation::PersistClose { epoch });
-                }
-                ReplicaEffect::Truncate { length } => {
-                    self.queue_io(node, segment, IoOperation::Truncate { length });
-                }
-                ReplicaEffect::Opened => self.answer_open(node, primary, segment, true),
-                ReplicaEffect::OpenRefused(_) => self.answer_open(node, primary, segment, false),
-                ReplicaEffect::Acknowledge { length } if primary == node => {
-                    self.own_synced(node, segment, length);
-                }
-                ReplicaEffect::Acknowledge { length } => {
-                    self.send(node, primary, Message::Acknowledge { segment, length });
-                }
-                ReplicaEffect::AppendRefused(_) if primary == node => self.own_failed(node, segment),
-                ReplicaEffect::AppendRefused(refusal) => {
-                    self.send(node, primary, Message::AppendRefused { segment, refusal });
-                }
-                ReplicaEffect::Closed { epoch, length } => self.answer_close(node, segment, epoch, length),
-                ReplicaEffect::CloseRefused { .. }
-                | ReplicaEffect::IsSealed { .. }
-                | ReplicaEffect::WriteCopy { .. }
-                | ReplicaEffect::Copied { .. }
-                | ReplicaEffect::CopyRefused => {}
-            }
-        }
-    }
-
-    fn answer_open(&mut self, node: NodeId, primary: NodeId, segment: SegmentId, is_open: bool) {
-        if node == primary {
-            match is_open {
-                true => self.own_synced(node, segment, HEADER),
-                false => self.own_failed(node, segment),
+        };
+        followed.writing = None;
+        // A creation never replaces a file, or the empty file of a closed replica.
+        if has_failed || end == 1 && of.disk.contains_key(&segment) {
+            followed.state.fail("a call on the file of the replica failed");
+            if end > 1 {
+                of.disk.entry(segment).or_default().write(end - 1, false);
             }
         } else {
-            self.send(node, primary, Message::OpenAnswer { segment, is_open });
+            of.disk.entry(segment).or_default().write(end, true);
+            followed.state.succeed(end);
+            self.answer_writer(node, segment, Message::Acknowledge(segment, end));
         }
+        if !self.nodes[&node].followed[&segment].state.may_append() {
+            self.answer_writer(node, segment, Message::Ended(segment));
+        }
+        self.begin_write(node, segment);
+        self.answer_closings(node);
     }
 
-    fn answer_close(&mut self, node: NodeId, segment: SegmentId, epoch: SegmentEpoch, length: ClosedLength) {
-        let Some(coordinator) = self.replica(node, segment).coordinators.get(&epoch).copied() else { return };
-        let file = self.nodes[&node].disk.get(&segment);
-        let has_file = file.is_some_and(|file| file.current.cells.is_some());
-        let content = match length {
-            _ if segment <= self.nodes[&node].lost_until && !has_file => ReplicaContent::Lost,
-            ClosedLength::Synced(length) => ReplicaContent::Synced { length },
-            ClosedLength::Scan => {
-                let valid = file.map(|file| file.current.valid()).unwrap_or_default();
-                ReplicaContent::Scanned { valid }
+    pub(super) fn receive_close(&mut self, node: NodeId, from: NodeId, segment: SegmentId) {
+        let rules = self.rules;
+        if self.nodes[&node].writers.get(&segment).is_some_and(|writer| writer.primary.is_none()) {
+            self.give_up(node, segment);
+        }
+        self.with_primary(node, segment, PrimarySegment::request_seal);
+        self.close_followed(node, segment, rules);
+        self.node(node).closings.push((segment, from));
+        self.answer_closings(node);
+    }
+
+    /// Ends the right to append to a replica. Returns true if its state is final.
+    pub(super) fn close_followed(
+        &mut self,
+        node: NodeId,
+        segment: SegmentId,
+        rules: crate::rules::ReplicationRules,
+    ) -> bool {
+        let state = FollowedState::closed_by(rules);
+        let closed = SimFollowed { writer: None, session: None, state, taken: 0, writing: None };
+        let followed = self.node(node).followed.entry(segment).or_insert(closed);
+        followed.state.close();
+        followed.state.is_final()
+    }
+
+    /// Answers the requests to close that nothing delays any more.
+    pub(super) fn answer_closings(&mut self, node: NodeId) {
+        let closings = std::mem::take(&mut self.node(node).closings);
+        for (segment, from) in closings {
+            let awaits = self.rules.has(ReplicationRule::CloseAwaitsWrite);
+            let of = &self.nodes[&node];
+            let writer = of.writers.get(&segment);
+            let is_written = writer.is_some_and(|writer| writer.writing.is_some()) && awaits;
+            let is_open = self.rules.has(ReplicationRule::CloseEndsRight);
+            let is_followed = of.followed.get(&segment).is_some_and(|of| is_open && !of.state.is_final());
+            if is_written || is_followed {
+                self.node(node).closings.push((segment, from));
+                continue;
             }
-        };
-        let answer = CloseAnswer { node, epoch, content };
-        self.send(node, coordinator, Message::CloseAnswer { segment, answer });
-        self.may_fail_now(node);
-    }
-
-    pub(super) fn queue_io(&mut self, node: NodeId, segment: SegmentId, operation: IoOperation) {
-        self.replica(node, segment).waiting.push_back(operation);
-        self.start_io(node, segment);
-    }
-
-    fn start_io(&mut self, node: NodeId, segment: SegmentId) {
-        let replica = self.replica(node, segment);
-        if replica.is_busy {
-            return;
+            let answer = match writer {
+                Some(writer) => ClosedAnswer { has_file: true, length: writer.own_synced, damaged_bytes: 0 },
+                None => self.scan_closed(node, segment),
+            };
+            if answer.has_file {
+                self.truth.closed.entry(segment).or_default().insert(node, answer.length);
+            }
+            if let Some(session) = self.session(node, from) {
+                self.send(node, from, session, Message::Closed(segment, answer));
+            }
         }
-        let Some(operation) = replica.waiting.pop_front() else { return };
-        replica.is_busy = true;
-        let life = replica.life;
-        let mut delay = match operation {
-            IoOperation::Write { .. } if self.rng.u8(0..20) == 0 => self.rng.u64(5..40),
-            IoOperation::Write { .. } | IoOperation::Truncate { .. } => self.rng.u64(0..3),
-            IoOperation::WriteCopy { .. } => self.rng.u64(5..60),
-            _ => self.rng.u64(1..8),
-        };
-        if let IoOperation::WriteCopy { copy, .. } = &operation {
-            let range = cells_of(copy.stretch);
-            self.node(node).disk.entry(segment).or_default().begin_write(range);
-            self.may_fail_now(node);
-        }
-        let SimNode { slow_ms, hangs_until, start, .. } = self.nodes[&node];
-        delay = (delay + slow_ms / 2).max(hangs_until.saturating_sub(self.now));
-        self.schedule(delay, Event::Io { node, start, segment, life, operation: Box::new(operation) });
     }
 
-    pub(super) fn io_ended(&mut self, node: NodeId, segment: SegmentId, life: u64, operation: IoOperation) {
-        let replica = self.node(node).replicas.get_mut(&segment);
-        let Some(replica) = replica.filter(|replica| replica.life == life) else { return };
-        replica.is_busy = false;
-        self.touched.insert(segment);
-        let is_durable = self.rules.has(ReplicationRule::CloseIsDurable);
+    /// Reads a file that nothing is appended to. A replica without one gets an empty one.
+    fn scan_closed(&mut self, node: NodeId, segment: SegmentId) -> ClosedAnswer {
+        let syncs = self.rules.has(ReplicationRule::CloseSyncs);
         let file = self.node(node).disk.entry(segment).or_default();
-        let mut done = None;
-        match &operation {
-            IoOperation::Create => file.create(),
-            IoOperation::Write { stretch, cells: written } => file.write(cells(stretch.from), written),
-            IoOperation::Sync { .. } => file.sync(),
-            IoOperation::PersistClose { epoch } => {
-                file.current.closed = file.current.closed.max(Some(*epoch));
-                if is_durable {
-                    file.durable.closed = file.current.closed;
-                }
-            }
-            IoOperation::WriteCopy { copy, cells: written } => {
-                file.write(cells(copy.stretch.from), written);
-                file.sync();
-                done = Some(*copy);
-            }
-            IoOperation::Truncate { length } => file.truncate(cells(*length)),
+        if syncs {
+            file.synced = file.bytes.len();
         }
-        let machine = self.machine(node, segment);
-        let effects = match operation {
-            IoOperation::Create => machine.created(HEADER),
-            IoOperation::Write { stretch, .. } => machine.written(stretch.to),
-            IoOperation::Sync { length } => machine.synced(length),
-            IoOperation::PersistClose { epoch } => machine.close_persisted(epoch),
-            IoOperation::WriteCopy { copy, .. } => machine.copied(copy.epoch, copy.stretch),
-            IoOperation::Truncate { .. } => Vec::new(),
-        };
-        self.run_effects(node, segment, effects, None);
-        if let Some(copy) = done
-            && let Some(coordinator) = self.replica(node, segment).coordinators.get(&copy.epoch).copied()
-        {
-            self.send(node, coordinator, Message::CopyDone { segment, copy });
-        }
-        self.start_io(node, segment);
+        file.scan()
     }
 
-    /// A node has applied a changed record: its replica is cut off, or is no longer recorded.
-    pub(super) fn record_applied(&mut self, node: NodeId, record: &SimRecord) {
-        let (segment, Some(length)) = (record.segment, record.sealed) else { return };
-        self.seal_applied_by_primary(node, segment, length);
-        if record.replica_of(node).is_some() {
-            let effects = self.machine(node, segment).sealed(length);
-            self.run_effects(node, segment, effects, None);
-        } else {
-            self.touched.insert(segment);
-            let node = self.node(node);
-            node.replicas.remove(&segment);
-            node.disk.remove(&segment);
+    /// Puts what was being written in part into the files, when a process ends.
+    pub(super) fn tear_followed_writes(&mut self, node: NodeId) {
+        let mut followed = std::mem::take(&mut self.node(node).followed);
+        for (segment, of) in &mut followed {
+            let Some(end) = of.writing.filter(|end| *end > 1) else { continue };
+            let to = self.rng.u64(self.nodes[&node].disk.get(segment).map_or(0, SimFile::length)..=end);
+            self.node(node).disk.entry(*segment).or_default().write(to, false);
+        }
+        self.node(node).followed = followed;
+    }
+
+    /// Keeps the rights of a process for the next one. Bytes that were lost in between are a hole.
+    pub(super) fn keep_rights(&mut self, node: NodeId) {
+        let rules = self.rules;
+        let followed = std::mem::take(&mut self.node(node).followed);
+        for (segment, mut of) in followed {
+            let Some(file) = self.node(node).disk.get_mut(&segment).filter(|file| file.length() > 0) else {
+                continue;
+            };
+            if let Some(mut state) = FollowedState::open_by(None, rules).filter(|_| of.state.may_append()) {
+                let end = of.taken.max(file.length());
+                file.bytes.resize(usize::try_from(end).unwrap(), false);
+                state.succeed(end);
+                (of.state, of.writing) = (state, None);
+                self.node(node).followed.insert(segment, of);
+            }
         }
     }
 
-    /// A refused append makes the primary go on elsewhere, or give the replica up.
-    pub(super) fn append_refused(
-        &mut self,
-        node: NodeId,
-        follower: NodeId,
-        segment: SegmentId,
-        refusal: AppendRefusal,
-    ) {
-        match refusal {
-            AppendRefusal::NoRight => self.follower_failed(node, follower, segment),
-            AppendRefusal::WrongOffset { end, synced } => {
-                self.follower_ends_at(node, follower, segment, end);
-                self.acknowledged(node, follower, segment, synced);
-            }
-        }
+    /// True if a call on a file fails.
+    pub(super) fn is_failure(&mut self) -> bool {
+        !self.is_calm && self.rng.u64(0..1000) < self.swarm.failures
     }
 }

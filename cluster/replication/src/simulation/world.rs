@@ -1,19 +1,14 @@
-//! The world of a schedule: nodes with their memory and disks, events in the order of time, and the phases of a
-//! run.
+//! The world of a schedule: nodes with memory and disks, messages, the records of the system group, and events
+//! in the order of time.
 
-use super::copies::FailedRepair;
-use super::disk::SimFile;
 use super::faults::Swarm;
-use super::group::{Proposal, ProposalOutcome, Purpose, SimGroup, SimRecord};
-use super::network::{Envelope, Message, Network, Session};
-use super::primaries::SimPrimary;
-use super::recoveries::SimRecovery;
-use super::replicas::{IoOperation, SimReplica};
-use super::truth::Truth;
-use super::violation::{Violation, ViolationKind};
+use super::replicas::{SimFile, SimFollowed};
+use super::writers::SimWriter;
 use crate::health::PeerHealth;
-use crate::repair::RepairTask;
-use crate::rules::ReplicationRules;
+use crate::primary::PrimaryEffect;
+use crate::recovery::ClosedAnswer;
+use crate::repair::{RepairTask, ReplicaFacts};
+use crate::rules::{ReplicationRule, ReplicationRules};
 use fastrand::Rng;
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,82 +16,159 @@ use std::time::Duration;
 
 /// Time between two ticks.
 pub(super) const TICK_MS: u64 = 100;
-
+/// Write quorum of all segments.
+pub(super) const QUORUM: usize = 2;
 /// Most events of a schedule; more mean that it never ends.
 const EVENTS_MAX: u64 = 400_000;
 
 #[derive(Debug)]
 pub(super) enum Event {
     Tick,
-    Client,
+    Append,
     Fault,
-    Restart { node: NodeId },
-    Deliver(Box<Envelope>),
-    Io { node: NodeId, start: u32, segment: SegmentId, life: u64, operation: Box<IoOperation> },
-    PowerCut { node: NodeId, start: u32 },
-    Proposed(Box<Proposal>),
-    Commit(Box<Proposal>),
-    Outcome { node: NodeId, start: u32, purpose: Purpose, outcome: ProposalOutcome },
-    ReadRecord { node: NodeId, start: u32, segment: SegmentId },
-    RepairDone { node: NodeId, start: u32, segment: SegmentId },
+    Restart(NodeId),
+    Deliver {
+        from: NodeId,
+        to: NodeId,
+        session: Session,
+        message: Message,
+    },
+    /// A node sees that its connection to a peer is gone.
+    Broken {
+        node: NodeId,
+        start: u32,
+        peer: NodeId,
+    },
+    /// A call on the file of a followed replica has ended.
+    Written {
+        node: NodeId,
+        start: u32,
+        segment: SegmentId,
+        end: u64,
+    },
+    /// A write of a primary to its own file has ended.
+    OwnWritten {
+        node: NodeId,
+        start: u32,
+        segment: SegmentId,
+        end: u64,
+    },
+    Propose {
+        node: NodeId,
+        start: u32,
+        command: Command,
+    },
+    Commit {
+        node: NodeId,
+        start: u32,
+        command: Command,
+    },
+    Repaired {
+        node: NodeId,
+        start: u32,
+        task: RepairTask,
+    },
+    Scrub {
+        node: NodeId,
+        segment: SegmentId,
+    },
 }
 
-/// A node. All but `disk`, `records`, `applied` and `lost_before` ends with its process.
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    Open(SegmentId),
+    /// Bytes up to an end follow on the stream of a segment.
+    Frame(SegmentId, u64),
+    Acknowledge(SegmentId, u64),
+    /// The follower has ended its replica, or did not open it.
+    Ended(SegmentId),
+    Close(SegmentId),
+    Closed(SegmentId, ClosedAnswer),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Create { segment: SegmentId, replicas: Vec<NodeId> },
+    Seal { segment: SegmentId, length: u64, replicas: Vec<ReplicaFacts>, by: SealedBy },
+    Replace { segment: SegmentId, changes: u64, replicas: Vec<ReplicaFacts> },
+}
+
+/// The origin of a seal.
+#[derive(Clone, Debug)]
+pub(super) enum SealedBy {
+    Primary,
+    /// A recovery, and the nodes whose answers stated damage.
+    Recovery(Vec<NodeId>),
+}
+
+/// A connection: the processes at its ends, that of the lower node first, and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    starts: (u32, u32),
+    number: u64,
+}
+
+/// A node. All but `start` and `disk` ends with its process.
 #[derive(Debug)]
 pub(super) struct SimNode {
     pub(super) is_up: bool,
-    /// Number of its process.
     pub(super) start: u32,
     pub(super) disk: BTreeMap<SegmentId, SimFile>,
-    /// Applied records.
-    pub(super) records: BTreeMap<SegmentId, SimRecord>,
-    pub(super) applied: usize,
-    /// Replicas of segments up to this one were lost with their directory.
-    pub(super) lost_until: SegmentId,
-    /// The leader and term that the node knows.
-    pub(super) belief: (Option<NodeId>, u64),
-    pub(super) replicas: BTreeMap<SegmentId, SimReplica>,
-    pub(super) primaries: BTreeMap<SegmentId, SimPrimary>,
+    pub(super) writers: BTreeMap<SegmentId, SimWriter>,
+    /// Segments that this process has created or proposed.
+    pub(super) created: BTreeSet<SegmentId>,
     pub(super) is_creating: bool,
-    pub(super) recoveries: Vec<SimRecovery>,
-    pub(super) attempts: u32,
-    pub(super) repairs: BTreeMap<SegmentId, RepairTask>,
-    /// Segments whose repair failed.
-    pub(super) failed_repairs: BTreeMap<SegmentId, FailedRepair>,
+    pub(super) followed: BTreeMap<SegmentId, SimFollowed>,
+    /// Requests to close that wait, with their senders.
+    pub(super) closings: Vec<(SegmentId, NodeId)>,
+    pub(super) recoveries: BTreeMap<SegmentId, (u64, BTreeMap<NodeId, ClosedAnswer>)>,
+    pub(super) busy: BTreeSet<SegmentId>,
     pub(super) health: PeerHealth,
-    /// Since when each other node is unreachable.
     pub(super) unreachable_since: BTreeMap<NodeId, u64>,
-    /// Additional time for each message and each operation of the disk.
-    pub(super) slow_ms: u64,
-    pub(super) hangs_until: u64,
+    pub(super) last_acknowledged: u64,
+    /// Longest time between two acknowledgements, after a while.
+    pub(super) longest_pause: u64,
+    pub(super) slow_network_ms: u64,
+    pub(super) slow_disk_ms: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Faults,
-    Calm,
+/// The record of a segment.
+#[derive(Clone, Debug)]
+pub(super) struct SimRecord {
+    pub(super) replicas: Vec<ReplicaFacts>,
+    pub(super) sealed: Option<u64>,
+    pub(super) changes: u64,
+}
+
+/// Facts that no node knows.
+#[derive(Debug, Default)]
+pub(super) struct Truth {
+    pub(super) acknowledged: BTreeMap<SegmentId, u64>,
+    pub(super) owners: BTreeMap<SegmentId, NodeId>,
+    /// Lengths that closed replicas with a file have stated.
+    pub(super) closed: BTreeMap<SegmentId, BTreeMap<NodeId, u64>>,
+    /// Nodes that have lost a replica, or a part of it.
+    pub(super) losses: BTreeMap<SegmentId, BTreeSet<NodeId>>,
 }
 
 pub(super) struct World {
     pub(super) rules: ReplicationRules,
     pub(super) rng: Rng,
     pub(super) now: u64,
-    pub(super) phase: Phase,
+    pub(super) is_calm: bool,
     pub(super) swarm: Swarm,
     pub(super) nodes: BTreeMap<NodeId, SimNode>,
-    pub(super) group: SimGroup,
-    pub(super) network: Network,
+    pub(super) records: BTreeMap<SegmentId, SimRecord>,
     pub(super) truth: Truth,
-    /// W of new segments is the number of their replicas, not 2.
-    pub(super) has_quorum_of_all: bool,
-    /// Segments whose primary the leader takes for gone.
-    pub(super) suspected: BTreeSet<SegmentId>,
-    /// Segments that changed since the last check.
-    pub(super) touched: BTreeSet<SegmentId>,
+    /// Pairs without a connection, and nodes that do not reach the system group.
+    pub(super) broken: BTreeSet<(NodeId, NodeId)>,
+    pub(super) cut_off: BTreeSet<NodeId>,
+    pub(super) next_segment: u64,
     pub(super) trace: Vec<String>,
-    pub(super) violation: Option<Violation>,
+    pub(super) violation: Option<String>,
+    numbers: BTreeMap<(NodeId, NodeId), u64>,
+    arrivals: BTreeMap<(NodeId, NodeId), u64>,
     events: BTreeMap<(u64, u64), Event>,
-    sequence: u64,
     handled: u64,
 }
 
@@ -106,115 +178,141 @@ impl World {
         let swarm = Swarm::choose(&mut rng);
         let mut world = Self {
             rules,
+            rng,
             now: 0,
-            phase: Phase::Faults,
+            is_calm: false,
             nodes: BTreeMap::new(),
-            group: SimGroup::led_by(NodeId(1)),
-            network: Network::new(swarm.bulk, swarm.late_opens),
+            records: BTreeMap::new(),
             truth: Truth::default(),
-            has_quorum_of_all: swarm.starts_with_quorum_of_all,
-            suspected: BTreeSet::new(),
-            touched: BTreeSet::new(),
+            broken: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
+            next_segment: 1,
             trace: Vec::new(),
             violation: None,
+            numbers: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
             events: BTreeMap::new(),
-            sequence: 0,
             handled: 0,
-            rng,
             swarm,
         };
         for node in 1..=world.swarm.nodes {
-            world.add_node(NodeId(node));
+            let fresh = world.fresh_node(NodeId(node), 1, BTreeMap::new());
+            world.nodes.insert(NodeId(node), fresh);
         }
+        world.slow_down();
         world.schedule(0, Event::Tick);
-        world.schedule(1, Event::Client);
+        world.schedule(1, Event::Append);
         world.schedule(50, Event::Fault);
         world
     }
 
-    /// Adds a node with an empty disk.
-    pub(super) fn add_node(&mut self, node: NodeId) {
-        let fresh = SimNode {
+    pub(super) fn fresh_node(&self, node: NodeId, start: u32, disk: BTreeMap<SegmentId, SimFile>) -> SimNode {
+        let mut health = PeerHealth::by(self.rules);
+        let peers = (1..=self.swarm.nodes).map(NodeId).filter(|peer| *peer != node);
+        health.set_peers(&peers.collect());
+        SimNode {
             is_up: true,
-            start: 1,
-            disk: BTreeMap::new(),
-            records: BTreeMap::new(),
-            applied: 0,
-            lost_until: SegmentId(0),
-            belief: (None, 0),
-            replicas: BTreeMap::new(),
-            primaries: BTreeMap::new(),
+            start,
+            disk,
+            writers: BTreeMap::new(),
+            created: BTreeSet::new(),
             is_creating: false,
-            recoveries: Vec::new(),
-            attempts: 0,
-            repairs: BTreeMap::new(),
-            failed_repairs: BTreeMap::new(),
-            health: PeerHealth::by(self.rules),
+            followed: BTreeMap::new(),
+            closings: Vec::new(),
+            recoveries: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            health,
             unreachable_since: BTreeMap::new(),
-            slow_ms: 0,
-            hangs_until: 0,
-        };
-        self.nodes.insert(node, fresh);
+            last_acknowledged: 0,
+            longest_pause: 0,
+            slow_network_ms: 0,
+            slow_disk_ms: 0,
+        }
     }
 
     pub(super) fn node(&mut self, node: NodeId) -> &mut SimNode {
         self.nodes.get_mut(&node).expect("nodes that are named exist")
     }
 
-    pub(super) fn is_up(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.is_up)
+    pub(super) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().collect()
     }
 
-    pub(super) fn up_nodes(&self) -> Vec<NodeId> {
-        self.nodes.iter().filter(|(_, node)| node.is_up).map(|(id, _)| *id).collect()
-    }
-
-    /// True if the process of this number runs.
     pub(super) fn is_process(&self, node: NodeId, start: u32) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.is_up && node.start == start)
-    }
-
-    /// True if a message could pass between two nodes.
-    pub(super) fn reaches(&self, from: NodeId, to: NodeId) -> bool {
-        self.is_up(to) && self.network.is_linked(from, to)
+        self.nodes[&node].is_up && self.nodes[&node].start == start
     }
 
     pub(super) fn clock(&self) -> Duration {
         Duration::from_millis(self.now)
     }
 
-    /// A number that was not used before.
-    pub(super) fn next_number(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-
     pub(super) fn schedule(&mut self, delay: u64, event: Event) {
-        let number = self.next_number();
-        self.events.insert((self.now + delay, number), event);
+        self.handled += 1;
+        self.events.insert((self.now + delay, self.handled), event);
     }
 
-    /// Adds an event to the trace.
     pub(super) fn note(&mut self, what: impl std::fmt::Display) {
         self.trace.push(format!("{} ms: {what}", self.now));
     }
 
-    pub(super) fn violated(&mut self, kind: ViolationKind, what: impl std::fmt::Display) {
-        let what = format_args!("{what} (at {} ms)", self.now);
-        self.violation.get_or_insert_with(|| Violation::new(kind, what));
+    pub(super) fn violated(&mut self, what: impl Into<String>) {
+        self.violation.get_or_insert(format!("{} (at {} ms)", what.into(), self.now));
+    }
+
+    /// The connection between two nodes, if there is one.
+    pub(super) fn session(&self, one: NodeId, two: NodeId) -> Option<Session> {
+        let pair = (one.min(two), one.max(two));
+        if !self.nodes[&one].is_up || !self.nodes[&two].is_up || self.broken.contains(&pair) {
+            return None;
+        }
+        let number = self.numbers.get(&pair).copied().unwrap_or(0);
+        Some(Session { starts: (self.nodes[&pair.0].start, self.nodes[&pair.1].start), number })
+    }
+
+    /// Breaks a connection; both ends see that after a while.
+    pub(super) fn end_sessions(&mut self, one: NodeId, two: NodeId) {
+        *self.numbers.entry((one.min(two), one.max(two))).or_default() += 1;
+        for (node, peer) in [(one, two), (two, one)] {
+            let (delay, start) = (self.rng.u64(0..300), self.nodes[&node].start);
+            self.schedule(delay, Event::Broken { node, start, peer });
+        }
+    }
+
+    /// Sends a message on a connection that may be gone already. Messages arrive in order; requests to close
+    /// have connections of their own.
+    pub(super) fn send(&mut self, from: NodeId, to: NodeId, session: Session, message: Message) {
+        let slow = self.nodes[&from].slow_network_ms.max(self.nodes[&to].slow_network_ms);
+        let slow = if from == to { 0 } else { slow };
+        let mut arrival = self.now + slow + self.rng.u64(1..20);
+        if !matches!(message, Message::Close(_) | Message::Closed(..)) {
+            let last = self.arrivals.entry((from, to)).or_default();
+            arrival = arrival.max(*last);
+            *last = arrival;
+        }
+        self.schedule(arrival - self.now, Event::Deliver { from, to, session, message });
+    }
+
+    /// Sends a command to the system group, which may record it late, also after the end of its node.
+    pub(super) fn propose(&mut self, node: NodeId, command: Command) {
+        let start = self.nodes[&node].start;
+        if self.cut_off.contains(&node) {
+            return self.schedule(TICK_MS, Event::Propose { node, start, command });
+        }
+        let is_late = self.rng.u64(0..1000) < self.swarm.late_commits;
+        let delay = if is_late { self.rng.u64(300..3_000) } else { self.rng.u64(3..60) };
+        self.schedule(delay, Event::Commit { node, start, command });
     }
 
     /// Runs events for a time, or until something is violated or done.
     pub(super) fn run_for(&mut self, time: u64, is_done: impl Fn(&Self) -> bool) {
         let end = self.now + time;
-        while self.violation.is_none() {
+        while self.violation.is_none() && self.now < end {
             let Some(((at, _), event)) = self.events.pop_first() else { return };
             self.now = at;
-            self.handled += 1;
             assert!(self.handled < EVENTS_MAX, "a schedule ends");
+            let is_tick = matches!(event, Event::Tick);
             self.handle(event);
-            self.check_touched();
-            if self.now >= end || self.phase == Phase::Calm && is_done(self) {
+            if is_tick && is_done(self) {
                 return;
             }
         }
@@ -223,94 +321,146 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Tick => self.tick(),
-            Event::Client => self.client(),
+            Event::Append => self.append_somewhere(),
             Event::Fault => self.fault(),
-            Event::Restart { node } => self.restart(node),
-            Event::Deliver(envelope) => self.deliver(*envelope),
-            Event::PowerCut { node, start } => {
-                if self.is_process(node, start) {
-                    self.power_cut(node);
-                }
-            }
-            Event::Io { node, start, segment, life, operation } => {
-                if self.is_process(node, start) {
-                    self.io_ended(node, segment, life, *operation);
-                }
-            }
-            Event::Proposed(proposal) => self.proposed(proposal),
-            Event::Commit(proposal) => self.commit(proposal),
-            Event::Outcome { node, start, purpose, outcome } => {
-                if self.is_process(node, start) {
-                    self.outcome(node, purpose, outcome);
-                }
-            }
-            Event::ReadRecord { node, start, segment } => {
-                if self.is_process(node, start) {
-                    self.read_record(node, segment);
-                }
-            }
-            Event::RepairDone { node, start, segment } => {
-                if self.is_process(node, start) {
-                    self.repair_done(node, segment);
-                }
-            }
+            Event::Restart(node) => self.restart(node),
+            Event::Deliver { from, to, session, message } => self.deliver(from, to, session, message),
+            Event::Scrub { node, segment } => self.scrub(node, segment),
+            Event::Commit { node, start, command } => self.commit(node, start, command),
+            Event::Broken { node, start, .. }
+            | Event::Written { node, start, .. }
+            | Event::OwnWritten { node, start, .. }
+            | Event::Propose { node, start, .. }
+            | Event::Repaired { node, start, .. }
+                if !self.is_process(node, start) => {}
+            Event::Broken { node, peer, .. } => self.connection_ended(node, peer),
+            Event::Written { node, segment, end, .. } => self.written(node, segment, end),
+            Event::OwnWritten { node, segment, end, .. } => self.own_written(node, segment, end),
+            Event::Propose { node, command, .. } => self.propose(node, command),
+            Event::Repaired { node, task, .. } => self.repaired(node, &task),
         }
     }
 
     fn tick(&mut self) {
-        self.watch_leader();
-        self.replicate_log();
-        for node in self.up_nodes() {
-            self.watch_peers(node);
-            self.primaries_tick(node);
-            self.recoveries_tick(node);
-            self.repairs_tick(node);
+        for node in self.ids() {
+            if self.nodes[&node].is_up {
+                self.writers_tick(node);
+                self.recoveries_tick(node);
+                self.repairs_tick(node);
+            }
         }
-        self.check_trailing();
         self.schedule(TICK_MS, Event::Tick);
     }
 
-    /// Sends a message, if there is a connection.
-    pub(super) fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
-        let Some(session) = self.session(from, to) else { return };
-        let slow = self.nodes[&from].slow_ms.max(self.nodes[&to].slow_ms);
-        let hang = self.nodes[&from].hangs_until.max(self.nodes[&to].hangs_until);
-        let earliest = if from == to { self.now } else { (self.now + slow).max(hang) };
-        let arrival = self.network.arrival(from, to, &message, earliest, &mut self.rng);
-        let envelope = Envelope { from, to, session, message };
-        self.schedule(arrival - self.now, Event::Deliver(Box::new(envelope)));
-    }
-
-    /// The connection between two nodes, if there is one.
-    pub(super) fn session(&self, from: NodeId, to: NodeId) -> Option<Session> {
-        if !self.is_up(from) || !self.reaches(from, to) {
-            return None;
-        }
-        let link_life = self.network.link_life(from, to);
-        Some(Session { from_start: self.nodes[&from].start, to_start: self.nodes[&to].start, link_life })
-    }
-
-    fn deliver(&mut self, envelope: Envelope) {
-        let Envelope { from, to, session, message } = envelope;
-        if self.session(from, to) != Some(session) {
+    fn deliver(&mut self, from: NodeId, to: NodeId, session: Session, message: Message) {
+        let current = self.session(from, to);
+        // Without the rule a stream goes on with the next process.
+        let is_stream = matches!(message, Message::Frame(..) | Message::Acknowledge(..));
+        let survives = is_stream && !self.rules.has(ReplicationRule::RightEndsWithRestart);
+        if current != Some(session) && (current.is_none() || !survives) {
             return;
         }
         match message {
-            Message::Open { segment, epoch } => self.receive_open(to, from, segment, epoch),
-            Message::Append { segment, epoch, stretch, cells } => {
-                self.receive_append(to, from, segment, epoch, stretch, cells);
+            Message::Open(segment) => self.receive_open(to, from, session, segment),
+            Message::Frame(segment, end) => self.receive_frame(to, segment, end),
+            Message::Acknowledge(segment, length) => self.acknowledged(to, from, segment, length),
+            Message::Ended(segment) => self.follower_ended(to, from, segment),
+            Message::Close(segment) => self.receive_close(to, from, segment),
+            Message::Closed(segment, answer) => {
+                if let Some((_, answers)) = self.node(to).recoveries.get_mut(&segment) {
+                    answers.insert(from, answer);
+                }
             }
-            Message::Close { segment, epoch } => self.receive_close(to, from, segment, epoch),
-            Message::Copy { segment, copy } => self.receive_copy(to, from, segment, copy),
-            Message::OpenAnswer { segment, is_open } => self.open_answered(to, from, segment, is_open),
-            Message::Acknowledge { segment, length } => self.acknowledged(to, from, segment, length),
-            Message::AppendRefused { segment, refusal } => self.append_refused(to, from, segment, refusal),
-            Message::CloseAnswer { segment, answer } => self.close_answered(to, segment, answer),
-            Message::CopyDone { segment, copy } => self.copy_done(to, segment, copy),
-            Message::ReplicaLost { segment, epoch, replica } => {
-                self.replica_lost(to, segment, epoch, replica);
+        }
+    }
+
+    fn connection_ended(&mut self, node: NodeId, peer: NodeId) {
+        let current = self.session(node, peer);
+        let ends: Vec<SegmentId> = self.nodes[&node].writers.keys().copied().collect();
+        for segment in ends {
+            let link = self.nodes[&node].writers.get(&segment).and_then(|writer| writer.links.get(&peer));
+            if link.is_some_and(|link| Some(link.session) != current) {
+                self.follower_ended(node, peer, segment);
             }
-            Message::CopyUnreadable { segment, copy, bad } => self.copy_unreadable(to, segment, copy, &bad),
+        }
+        for followed in self.node(node).followed.values_mut() {
+            if followed.writer == Some(peer) && followed.session != current {
+                followed.state.end_right("the stream of the writer broke off");
+            }
+        }
+        self.answer_closings(node);
+    }
+
+    /// Applies a command of the system group.
+    fn commit(&mut self, node: NodeId, start: u32, command: Command) {
+        self.note(format_args!("{command:?} of {node}"));
+        match command {
+            Command::Create { segment, replicas } => {
+                let replica = |node: &NodeId| ReplicaFacts { node: *node, is_suspect: false };
+                let listed = replicas.iter().map(replica).collect();
+                self.records.insert(segment, SimRecord { replicas: listed, sealed: None, changes: 0 });
+                self.truth.owners.insert(segment, node);
+                if self.is_process(node, start) {
+                    self.create_files(node, segment, replicas);
+                }
+            }
+            Command::Seal { segment, length, replicas, by } => {
+                let first_decides = self.rules.has(ReplicationRule::FirstSealDecides);
+                let Some(record) = self.records.get_mut(&segment) else { return };
+                match record.sealed {
+                    Some(_) if first_decides => return,
+                    Some(first) if first != length => return self.violated("a seal changed"),
+                    _ if length == 0 => {
+                        self.records.remove(&segment);
+                    }
+                    _ => {
+                        let changes = record.changes + 1;
+                        let sealed = SimRecord { replicas, sealed: Some(length), changes };
+                        let before = std::mem::replace(record, sealed);
+                        self.check_seal(segment, &before.listed(), &by);
+                    }
+                }
+                self.check(segment);
+            }
+            Command::Replace { segment, changes, replicas } => {
+                let compares = self.rules.has(ReplicationRule::ChangesCompared);
+                let own_work = self.is_process(node, start) && self.node(node).busy.remove(&segment);
+                let Some(record) = self.records.get_mut(&segment) else { return };
+                if compares && record.changes != changes {
+                    return;
+                }
+                record.changes += 1;
+                let before = std::mem::replace(&mut record.replicas, replicas);
+                let stays = |of: &ReplicaFacts| record.replicas.iter().any(|other| other.node == of.node);
+                let dropped = before.iter().any(|of| of.node == node && !stays(of));
+                if own_work && dropped {
+                    self.node(node).disk.remove(&segment);
+                }
+                self.check(segment);
+            }
+        }
+    }
+
+    /// Carries out the effects of a primary.
+    pub(super) fn carry_out(&mut self, node: NodeId, segment: SegmentId, effects: Vec<PrimaryEffect>) {
+        for effect in effects {
+            match effect {
+                PrimaryEffect::Acknowledge { length } => self.acknowledge(node, segment, length),
+                PrimaryEffect::Dropped { node: follower } => {
+                    if let Some(writer) = self.node(node).writers.get_mut(&segment) {
+                        writer.links.remove(&follower);
+                    }
+                }
+                PrimaryEffect::ProposeSeal(proposal) => {
+                    let replica = |node: &NodeId| ReplicaFacts { node: *node, is_suspect: false };
+                    let replicas = proposal.replicas.iter().map(replica).collect();
+                    let length = proposal.length;
+                    self.propose(node, Command::Seal { segment, length, replicas, by: SealedBy::Primary });
+                    if self.rules.has(ReplicationRule::NothingAfterProposal) {
+                        self.node(node).writers.remove(&segment);
+                    }
+                }
+            }
         }
     }
 }

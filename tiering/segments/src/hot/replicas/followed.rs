@@ -3,7 +3,8 @@
 //! The right to append to a replica is granted once for each segment, to the stream of its writer. It ends
 //! with the stream, with the first fault of the stream or of the disk, and with a request to close. Nothing
 //! gives it back: an entry stays while anything uses it, and afterwards the file on the disk prevents that
-//! the segment is opened again. A restart forgets all entries and so ends all rights.
+//! the segment is opened again. A restart forgets all entries and so ends all rights. The state of a replica
+//! is pure and in `mlgw-replication`; here are its entries, and the waits for its changes.
 //!
 //! Invariants: at most one call on the file of a replica is in progress. It begins only while the right
 //! exists, and who ends the right can wait for it. A length counts as synced only after the sync of all bytes
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::PEER_APPEND_STREAMS_MAX;
 use mlgw_formats::segment_calls::ClosedReplica;
+pub(super) use mlgw_replication::FollowedState;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
@@ -50,42 +52,6 @@ pub(super) struct FollowedReplica {
     pub(super) closing: Arc<AsyncMutex<Option<ClosedReplica>>>,
 }
 
-/// State of a replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FollowedState {
-    may_append: bool,
-    /// True while the file is created, or written and synced.
-    is_writing: bool,
-    /// True if this process has created the file, and no call on it has failed.
-    is_known: bool,
-    /// Synced length.
-    pub(super) synced: u64,
-    /// Reason for which the right ended, unless the stream ended cleanly.
-    pub(super) fault: Option<String>,
-}
-
-impl FollowedState {
-    fn in_creation() -> Self {
-        Self { may_append: true, is_writing: true, is_known: true, ..Self::default() }
-    }
-
-    /// True if the synced length does not change any more.
-    pub(super) const fn is_final(&self) -> bool {
-        !self.may_append && !self.is_writing
-    }
-
-    /// True while the stream of the writer may append.
-    pub(super) const fn may_append(&self) -> bool {
-        self.may_append
-    }
-
-    fn end_right(&mut self, fault: &str) {
-        if std::mem::take(&mut self.may_append) {
-            self.fault = Some(fault.to_owned());
-        }
-    }
-}
-
 impl Default for FollowedReplicas {
     fn default() -> Self {
         Self { entries: Mutex::default(), wake: watch::Sender::new(()) }
@@ -113,15 +79,15 @@ impl FollowedReplicas {
         segment: SegmentId,
     ) -> Result<(AppendRight, FileCallInProgress), NoRight> {
         let mut entries = self.entries.lock();
-        if entries.contains_key(&segment) {
-            return Err(NoRight::Known);
-        }
-        let is_open = |of: &&Arc<FollowedReplica>| of.writer == Some(writer) && of.state.borrow().may_append;
+        let before = entries.get(&segment).map(|replica| replica.state.borrow().clone());
+        let opened = FollowedState::open(before.as_ref()).ok_or(NoRight::Known)?;
+        let is_open =
+            |of: &&Arc<FollowedReplica>| of.writer == Some(writer) && of.state.borrow().may_append();
         if entries.values().filter(is_open).count() >= FOLLOWED_MAX {
             return Err(NoRight::TooMany);
         }
         prune(&mut entries);
-        let replica = Arc::new(FollowedReplica::new(segment, Some(writer), FollowedState::in_creation()));
+        let replica = Arc::new(FollowedReplica::new(segment, Some(writer), opened));
         entries.insert(segment, replica.clone());
         Ok((AppendRight(replica.clone()), FileCallInProgress { replica, synced: None }))
     }
@@ -133,7 +99,7 @@ impl FollowedReplicas {
         prune(&mut entries);
         let new = || Arc::new(FollowedReplica::new(segment, None, FollowedState::default()));
         let replica = entries.entry(segment).or_insert_with(new).clone();
-        replica.end("the replica was closed");
+        replica.state.send_modify(FollowedState::close);
         replica
     }
 }
@@ -163,16 +129,12 @@ impl FollowedReplica {
 
     /// Ends the right to append because the stream ended cleanly.
     pub(super) fn complete(&self) {
-        self.state.send_modify(|state| state.may_append = false);
+        self.state.send_modify(FollowedState::complete);
     }
 
     /// Begins a write and its sync; `None` if the right to append has ended.
     pub(super) fn begin_write(self: &Arc<Self>) -> Option<FileCallInProgress> {
-        let begun = self.state.send_if_modified(|state| {
-            assert!(!state.is_writing, "a replica is written by one call at a time");
-            state.is_writing = state.may_append;
-            state.is_writing
-        });
+        let begun = self.state.send_if_modified(FollowedState::begin_write);
         begun.then(|| FileCallInProgress { replica: self.clone(), synced: None })
     }
 
@@ -181,8 +143,8 @@ impl FollowedReplica {
     pub(super) async fn final_length(&self) -> Option<u64> {
         let mut states = self.states();
         // The sender is a field of this replica, so the wait does not fail.
-        let state = states.wait_for(FollowedState::is_final).await.map(|state| state.clone());
-        state.ok().filter(|state| state.is_known).map(|state| state.synced)
+        let state = states.wait_for(FollowedState::is_final).await;
+        state.ok().and_then(|state| state.known_length())
     }
 }
 
@@ -218,18 +180,9 @@ impl FileCallInProgress {
 
 impl Drop for FileCallInProgress {
     fn drop(&mut self) {
-        self.replica.state.send_modify(|state| {
-            state.is_writing = false;
-            match self.synced {
-                Some(length) => {
-                    assert!(length > state.synced, "the synced length of a replica only grows");
-                    state.synced = length;
-                }
-                None => {
-                    state.is_known = false;
-                    state.end_right("a call on the file of the replica failed");
-                }
-            }
+        self.replica.state.send_modify(|state| match self.synced {
+            Some(length) => state.succeed(length),
+            None => state.fail("a call on the file of the replica failed"),
         });
     }
 }

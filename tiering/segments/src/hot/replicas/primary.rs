@@ -14,7 +14,7 @@
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::Instant;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
-use mlgw_replication::{PrimaryEffect, PrimarySegment, PrimaryStart, SealProposal, SegmentEpoch};
+use mlgw_replication::{PrimaryEffect, PrimarySegment, PrimaryStart, SealProposal};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -125,18 +125,15 @@ impl PrimaryState {
         !self.is_abandoned && self.primary.takes_appends()
     }
 
-    /// Carries out the effects within this segment, and returns the proposal if there is one. Lengths are
-    /// read where they are needed, and outcomes are not reported.
+    /// Carries out the effects within this segment, and returns the proposal if there is one. The
+    /// acknowledged length is read where it is needed.
     fn carry_out(&mut self, effects: Vec<PrimaryEffect>) -> Option<SealProposal> {
         let mut proposed = None;
         for effect in effects {
             match effect {
                 PrimaryEffect::Dropped { node } => self.links.retain(|link| link.node != node),
                 PrimaryEffect::ProposeSeal(proposal) => proposed = Some(proposal),
-                PrimaryEffect::Acknowledge { .. }
-                | PrimaryEffect::ReadRecord
-                | PrimaryEffect::Truncate { .. }
-                | PrimaryEffect::AppendAgain { .. } => {}
+                PrimaryEffect::Acknowledge { .. } => {}
             }
         }
         if proposed.is_some() {
@@ -166,13 +163,13 @@ impl ReplicatedSegment {
         writer: Weak<AppendQueue>,
     ) -> Arc<Self> {
         let replicas = std::iter::once(own).chain(links.iter().map(|link| link.node)).collect();
-        let (epoch, write_quorum) = (SegmentEpoch::default(), WRITE_QUORUM);
-        let mut primary = PrimarySegment::new(PrimaryStart { segment, epoch, replicas, write_quorum });
+        let start = PrimaryStart { segment, replicas, write_quorum: WRITE_QUORUM };
+        let mut primary = PrimarySegment::new(start);
         let now = begun.elapsed();
         primary.append(SEGMENT_HEADER_BYTES);
         let mut effects = primary.own_synced(SEGMENT_HEADER_BYTES, now);
         for link in &links {
-            effects.extend(primary.opened(link.node, SEGMENT_HEADER_BYTES, now));
+            effects.extend(primary.acknowledged_by(link.node, SEGMENT_HEADER_BYTES, now));
         }
         let are_acknowledged = effects.iter().all(|of| matches!(of, PrimaryEffect::Acknowledge { .. }));
         assert!(are_acknowledged, "a new segment is not in trouble");

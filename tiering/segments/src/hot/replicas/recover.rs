@@ -2,10 +2,9 @@
 //!
 //! A node recovers the segments that an earlier process of it left open. Those of nodes that do not answer
 //! for a while are recovered by the leader of the system group, and by the first storage node that answers.
-//! All replicas in the record are closed at the same time. When so many have answered that the others are fewer than the write quorum, nothing more can be
-//! acknowledged, and each acknowledged byte is in one of the answers. So the segment is sealed at the largest
-//! length. The seal names the owner and every replica that has a file; those that lack bytes are marked, and
-//! the repair of sealed segments pulls what they lack.
+//! All replicas in the record are closed at the same time. The seal follows from their answers by a pure rule,
+//! `decide_seal` of `mlgw-replication`: it names the owner and every replica that has a file; those that lack
+//! bytes are marked, and the repair of sealed segments pulls what they lack.
 //!
 //! The same pass gives up open segments of this node that have fewer replicas than they could have, because a
 //! storage node has joined or returned: the next segments have more.
@@ -27,7 +26,9 @@ use mlgw_common::time::{Instant, sleep, timeout_at};
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{CloseReplica, ClosedReplica};
 use mlgw_metadata::Catalogue;
-use mlgw_replication::{COPIES, StorageNode};
+use mlgw_replication::{
+    COPIES, ClosedAnswer, RecoveredSeal, SealedReplica, StorageNode, decide_seal, needed_answers,
+};
 
 use super::Replication;
 use crate::hot::compaction::{Compaction, MoveStepError, blocking};
@@ -51,57 +52,6 @@ const REMAINING_WAIT_MAX: Duration = Duration::from_secs(5);
 const NARROW_MS_MAX: i64 = 60_000;
 /// Interval at which a segment with too few answers is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
-
-/// A seal that follows from the answers of closed replicas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct RecoverySeal {
-    length: u64,
-    /// The replicas with a file, and the owner's; empty if no replica has bytes.
-    replicas: Vec<Replica>,
-}
-
-/// Number of replicas that must be closed before the segment is sealed.
-fn needed_answers(record: &SegmentRecord) -> usize {
-    (record.replicas.len() + 1).saturating_sub(record.quorum()).max(1)
-}
-
-/// Decides the seal of an open segment. `answers` has closed replicas by node; nodes that the record does not
-/// list do not count. A replica without a file may never have been opened, or its disk was lost with
-/// acknowledged bytes: it counts only when all replicas have answered.
-///
-/// The owner stays the first replica, whether it answered or not: it serves the segment when it returns, and
-/// pulls what it lacks.
-///
-/// # Errors
-/// The nodes whose answers are missing, if there are too few answers.
-fn decide_seal(
-    record: &SegmentRecord,
-    answers: &BTreeMap<NodeId, ClosedReplica>,
-) -> Result<RecoverySeal, Vec<NodeId>> {
-    let answer_of = |replica: &Replica| answers.get(&NodeId(replica.node)).copied();
-    let with_file = |replica: &Replica| answer_of(replica).filter(|answer| answer.has_file);
-    let have_all_answered = record.replicas.iter().all(|replica| answer_of(replica).is_some());
-    let files: Vec<ClosedReplica> = record.replicas.iter().filter_map(with_file).collect();
-    if files.len() < needed_answers(record) && !have_all_answered {
-        let missing = record.replicas.iter().filter(|replica| with_file(replica).is_none());
-        return Err(missing.map(|replica| NodeId(replica.node)).collect());
-    }
-    let length = files.iter().map(|answer| answer.length).max().unwrap_or(0);
-    if length == 0 {
-        return Ok(RecoverySeal { length, replicas: Vec::new() });
-    }
-    // What is bad in all replicas stays bad. One of them must be the source of the others.
-    let longest = files.iter().filter(|answer| answer.length == length);
-    let least_damage = longest.map(|answer| answer.damaged_bytes).min().unwrap_or(0);
-    let is_source = |answer: ClosedReplica| answer.length == length && answer.damaged_bytes == least_damage;
-    let is_named =
-        |replica: &&Replica| with_file(replica).is_some() || record.owner() == Some(NodeId(replica.node));
-    let marked = |replica: &Replica| Replica {
-        is_suspect: !with_file(replica).is_some_and(is_source),
-        ..replica.clone()
-    };
-    Ok(RecoverySeal { length, replicas: record.replicas.iter().filter(is_named).map(marked).collect() })
-}
 
 /// Runs the recovery until the tier stops or is dropped.
 pub(in crate::hot) async fn run(
@@ -279,9 +229,14 @@ async fn recover_segment(
 ) -> Result<(), MissingAnswers> {
     let segment = record.segment_id();
     let answers = close_all(inner, replication, record).await;
-    let RecoverySeal { length, replicas } =
-        decide_seal(record, &answers).map_err(|nodes| MissingAnswers { segment, nodes })?;
-    let named: Vec<u64> = replicas.iter().map(|replica| replica.node).collect();
+    let RecoveredSeal { length, replicas: named } =
+        decide_seal(&listed_nodes(record), record.quorum(), &answers)
+            .map_err(|nodes| MissingAnswers { segment, nodes })?;
+    let recorded = |of: &SealedReplica| {
+        let listed = record.replica_of(of.node).cloned();
+        listed.map(|listed| Replica { is_suspect: of.is_suspect, ..listed })
+    };
+    let replicas = named.iter().filter_map(recorded).collect();
     match inner.shared.segments.map.seal(segment, length, replicas).await {
         Ok(()) => tracing::info!(%segment, length, replicas = ?named, "recovered an open segment"),
         Err(MapError::SealedElsewhere) => {
@@ -292,13 +247,20 @@ async fn recover_segment(
     Ok(())
 }
 
+/// Nodes with a replica, the owner first.
+fn listed_nodes(record: &SegmentRecord) -> Vec<NodeId> {
+    record.replicas.iter().map(|replica| NodeId(replica.node)).collect()
+}
+
 /// Closes all replicas of a segment. When enough have answered, the others are awaited for a limited time.
 async fn close_all(
     inner: &Arc<HotTierInner>,
     replication: &Replication,
     record: &SegmentRecord,
-) -> BTreeMap<NodeId, ClosedReplica> {
-    let nodes = record.replicas.iter().map(|replica| NodeId(replica.node));
+) -> BTreeMap<NodeId, ClosedAnswer> {
+    let nodes = listed_nodes(record);
+    let needed = needed_answers(nodes.len(), record.quorum());
+    let nodes = nodes.into_iter();
     let mut closing: FuturesUnordered<_> =
         nodes.map(|node| async move { (node, close(inner, replication, record, node).await) }).collect();
     let (mut answers, mut until) = (BTreeMap::new(), None);
@@ -316,8 +278,8 @@ async fn close_all(
             }
             None => return answers,
         }
-        let files = answers.values().filter(|answer: &&ClosedReplica| answer.has_file);
-        if until.is_none() && files.count() >= needed_answers(record) {
+        let files = answers.values().filter(|answer: &&ClosedAnswer| answer.has_file);
+        if until.is_none() && files.count() >= needed {
             until = Some(Instant::now() + REMAINING_WAIT_MAX);
         }
     }
@@ -328,7 +290,7 @@ async fn close(
     replication: &Replication,
     record: &SegmentRecord,
     node: NodeId,
-) -> io::Result<ClosedReplica> {
+) -> io::Result<ClosedAnswer> {
     let request = CloseReplica::new(record.segment_id(), record.seed()).encode_request();
     let answer = if node == inner.node {
         let tier = HotTier { inner: inner.clone() };
@@ -336,101 +298,31 @@ async fn close(
     } else {
         replication.options.peers.close(node, request).await?
     };
-    ClosedReplica::decode_answer(&answer).map_err(io::Error::other)
+    let ClosedReplica { has_file, length, damaged_bytes } =
+        ClosedReplica::decode_answer(&answer).map_err(io::Error::other)?;
+    Ok(ClosedAnswer { has_file, length, damaged_bytes })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{RecoverySeal, decide_seal, narrow_segments, needed_answers};
+    use super::narrow_segments;
     use mlgw_common::Timestamp;
-    use mlgw_common::ids::{NodeId, SegmentId};
+    use mlgw_common::ids::SegmentId;
     use mlgw_formats::schema::{Replica, SegmentRecord};
-    use mlgw_formats::segment_calls::ClosedReplica;
-    use std::collections::BTreeMap;
 
-    fn record(nodes: &[u64], write_quorum: u32) -> SegmentRecord {
+    fn open(id: u64, nodes: &[u64]) -> SegmentRecord {
         let replica = |node: &u64| Replica { node: *node, ..Replica::default() };
         let replicas = nodes.iter().map(replica).collect();
-        SegmentRecord { id: 7, replicas, write_quorum, ..SegmentRecord::default() }
-    }
-
-    /// The length, and each node with its mark; or the nodes that are missed.
-    type Decided = Result<(u64, Vec<(u64, bool)>), Vec<NodeId>>;
-
-    /// Answers as node, length and damaged bytes. A replica of length 0 has no file.
-    fn decided(record: &SegmentRecord, answers: &[(u64, u64, u64)]) -> Decided {
-        let answer = |&(node, length, damaged_bytes): &(u64, u64, u64)| {
-            (NodeId(node), ClosedReplica { has_file: length > 0, length, damaged_bytes })
-        };
-        let answers: BTreeMap<NodeId, ClosedReplica> = answers.iter().map(answer).collect();
-        let RecoverySeal { length, replicas } = decide_seal(record, &answers)?;
-        Ok((length, replicas.iter().map(|replica| (replica.node, replica.is_suspect)).collect()))
-    }
-
-    #[test]
-    fn so_many_answers_are_needed_that_no_quorum_is_left() {
-        for (replicas, quorum, needed) in [(3, 2, 2), (2, 2, 1), (3, 3, 1), (3, 1, 3), (2, 0, 2)] {
-            let replicas = &[1, 2, 3][..replicas];
-            assert_eq!(needed_answers(&record(replicas, quorum)), needed, "{replicas:?} {quorum}");
-        }
-        let three = record(&[1, 2, 3], 2);
-        assert_eq!(decided(&three, &[(2, 500, 0)]), Err(vec![NodeId(1), NodeId(3)]));
-        // A node that is not in the record never counts.
-        assert_eq!(decided(&three, &[(2, 500, 0), (9, 900, 0)]), Err(vec![NodeId(1), NodeId(3)]));
-    }
-
-    #[test]
-    fn a_replica_without_a_file_counts_only_when_all_have_answered() {
-        let (three, pair) = (record(&[1, 2, 3], 2), record(&[1, 2], 2));
-        assert_eq!(decided(&three, &[(2, 500, 0), (3, 0, 0)]), Err(vec![NodeId(1), NodeId(3)]));
-        assert_eq!(decided(&pair, &[(1, 0, 0)]), Err(vec![NodeId(1), NodeId(2)]), "the owner lost its disk");
-        assert_eq!(decided(&pair, &[(1, 0, 0), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
-        let all = [(1, 0, 0), (2, 500, 0), (3, 0, 0)];
-        assert_eq!(decided(&three, &all), Ok((500, vec![(1, true), (2, false)])));
-    }
-
-    #[test]
-    fn the_largest_length_is_sealed_and_shorter_replicas_are_marked() {
-        let three = record(&[1, 2, 3], 2);
-        let expected = Ok((500, vec![(1, true), (2, false), (3, true)]));
-        assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 0), (3, 64, 0)]), expected);
-    }
-
-    #[test]
-    fn a_damaged_replica_is_marked_and_never_shortens_the_segment() {
-        let three = record(&[1, 2, 3], 2);
-        assert_eq!(decided(&three, &[(1, 500, 9), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
-        let longest = Ok((500, vec![(1, true), (2, false), (3, true)]));
-        assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 9), (3, 500, 20)]), longest, "no other is whole");
-    }
-
-    #[test]
-    fn an_owner_that_does_not_answer_stays_the_owner_and_is_marked() {
-        let three = record(&[1, 2, 3], 2);
-        let shorter = Ok((500, vec![(1, true), (2, true), (3, false)]));
-        assert_eq!(decided(&three, &[(2, 400, 0), (3, 500, 0)]), shorter);
-        let equal = Ok((500, vec![(1, true), (2, false), (3, false)]));
-        assert_eq!(decided(&three, &[(2, 500, 0), (3, 500, 0)]), equal);
-        let pair = record(&[1, 2], 2);
-        assert_eq!(decided(&pair, &[(2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+        SegmentRecord { id, created_ms: 1_000, replicas, ..SegmentRecord::default() }
     }
 
     #[test]
     fn a_segment_with_too_few_replicas_is_given_up_and_a_pair_only_after_a_while() {
-        let open = |id, nodes: &[u64]| SegmentRecord { id, created_ms: 1_000, ..record(nodes, 2) };
         let records = [open(1, &[1]), open(2, &[1, 2]), open(3, &[1, 2, 3])];
         let given_up = |wanted, now| narrow_segments(&records, wanted, Timestamp(now));
         assert_eq!(given_up(1, 1_000_000), []);
         assert_eq!(given_up(2, 1_000), [SegmentId(1)]);
         assert_eq!(given_up(3, 60_999), [SegmentId(1)]);
         assert_eq!(given_up(3, 61_000), [SegmentId(1), SegmentId(2)]);
-    }
-
-    #[test]
-    fn a_segment_without_bytes_keeps_its_list() {
-        let three = record(&[1, 2, 3], 2);
-        assert_eq!(decided(&three, &[(1, 0, 0), (2, 0, 0), (3, 0, 0)]), Ok((0, vec![])));
-        let all = [(1, 64, 0), (2, 0, 0), (3, 0, 0)];
-        assert_eq!(decided(&three, &all), Ok((64, vec![(1, false)])));
     }
 }
