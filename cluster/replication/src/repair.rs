@@ -1,8 +1,8 @@
 //! Decisions about copies of sealed segments: the work that this node does next. Each node pulls its own
 //! copies, so a decision needs no agreement.
 //!
-//! - A segment with fewer good replicas than `copies`, or than there are storage nodes, gets a copy. The nodes
-//!   that make it are chosen by rendezvous hashing among the reachable storage nodes without a replica: nodes
+//! - A segment with fewer good replicas than `copies`, or than there are storage nodes, gets a copy. The
+//!   nodes that make it are chosen by rendezvous hashing among the reachable storage nodes without a replica: nodes
 //!   that see the same facts choose alike. Where their facts differ, a segment may get a copy too many, which
 //!   is dropped again.
 //! - Suspicion is a mark: a marked replica is a source as long as no better one is reachable.
@@ -111,8 +111,8 @@ pub struct CopyCounts {
     pub suspect_segments: u64,
 }
 
-/// Returns the tasks that the node begins next: those whose segments have the fewest good replicas first, then
-/// heals before copies, then the lowest id. Tasks without a good source follow, and then drops.
+/// Returns the tasks that the node begins next: those whose segments have the fewest good replicas first,
+/// then heals before copies, then the lowest id. Tasks without a good source follow, and then drops.
 #[must_use]
 pub fn next_tasks(input: &RepairInput<'_>) -> Vec<RepairTask> {
     next_tasks_by(input, ReplicationRules::ALL)

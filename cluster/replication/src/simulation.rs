@@ -1,5 +1,5 @@
-//! Simulation of replication: nodes with disks that lose what was not synced, streams that break off, commands
-//! that are recorded late, faults, and everything that this crate decides.
+//! Simulation of replication: nodes with disks that drop what was not synced, streams that break off,
+//! commands that are recorded late, faults, and everything that this crate decides.
 //!
 //! Properties: no step violates an invariant (`checks`), writes never stand still because of one slow node,
 //! and when nothing fails any more all segments are sealed and have their copies. Each rule, left out, breaks

@@ -221,8 +221,8 @@ impl Catalogue {
     }
 
     /// Seals a segment at `length` and returns its record. `replicas`, unless it is empty, replaces the list
-    /// of its replicas: those that are not known to have the whole length are marked as suspect. The first seal
-    /// decides.
+    /// of its replicas: those that are not known to have the whole length are marked as suspect. The first
+    /// seal decides.
     ///
     /// # Errors
     /// [`Reject::SegmentSealed`] if it was sealed at another length; those of [`Catalogue::propose`].

@@ -22,7 +22,7 @@ enum FaultKind {
     Kill,
     PowerCut,
     PowerCutAll,
-    LoseDisk,
+    WipeDisk,
     Damage,
     BreakLink,
     HealLinks,
@@ -34,7 +34,7 @@ const KINDS: [FaultKind; 9] = [
     FaultKind::Kill,
     FaultKind::PowerCut,
     FaultKind::PowerCutAll,
-    FaultKind::LoseDisk,
+    FaultKind::WipeDisk,
     FaultKind::Damage,
     FaultKind::BreakLink,
     FaultKind::HealLinks,
@@ -72,7 +72,7 @@ impl Swarm {
         }
         let mut nodes = *rng.choice(&[2, 3, 3, 3, 4, 5]).unwrap_or(&3);
         if kind == ScheduleKind::NodeGone {
-            weights[FaultKind::LoseDisk as usize] = 0;
+            weights[FaultKind::WipeDisk as usize] = 0;
             weights[FaultKind::Damage as usize] = 0;
             nodes = nodes.max(3);
         }
@@ -133,7 +133,7 @@ impl World {
             FaultKind::Kill => self.kill(node, false),
             FaultKind::PowerCut => self.kill(node, true),
             FaultKind::PowerCutAll => self.ids().into_iter().for_each(|node| self.kill(node, true)),
-            FaultKind::LoseDisk => self.lose_disk(node),
+            FaultKind::WipeDisk => self.wipe_disk(node),
             FaultKind::Damage => self.damage(node),
             FaultKind::BreakLink if node != other => {
                 self.broken.insert((node.min(other), node.max(other)));
@@ -173,13 +173,13 @@ impl World {
         }
         if without_power {
             let mut disk = std::mem::take(&mut self.node(node).disk);
-            disk.values_mut().for_each(|file| file.lose_power(&mut self.rng));
+            disk.values_mut().for_each(|file| file.cut_power(&mut self.rng));
             self.node(node).disk = disk;
             self.check_all();
         }
     }
 
-    fn lose_disk(&mut self, node: NodeId) {
+    fn wipe_disk(&mut self, node: NodeId) {
         self.kill(node, false);
         let lost = std::mem::take(&mut self.node(node).disk);
         for (segment, _) in lost.iter().filter(|(_, file)| file.length() > 0) {

@@ -51,7 +51,7 @@ impl SimFile {
     }
 
     /// Loses a part of what was not synced.
-    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+    pub(super) fn cut_power(&mut self, rng: &mut Rng) {
         let kept = rng.usize(self.synced..=self.bytes.len());
         self.bytes.truncate(kept);
         for byte in &mut self.bytes[self.synced..] {

@@ -1,5 +1,5 @@
-//! The world of a schedule: nodes with memory and disks, messages, the records of the system group, and events
-//! in the order of time.
+//! The world of a schedule: nodes with memory and disks, messages, the records of the system group, and
+//! events in the order of time.
 
 use super::faults::Swarm;
 use super::replicas::{SimFile, SimFollowed};

@@ -1,7 +1,7 @@
 //! Seals and marks on their way to the catalogue: one task sends them, one after the other.
 //!
-//! A seal is repeated until the catalogue accepts it or stops. Recovery replaces those that were lost with the
-//! process; a lost mark only costs a start some reading.
+//! A seal is repeated until the catalogue accepts it or stops. Recovery replaces those that were lost with
+//! the process; a lost mark only costs a start some reading.
 
 use std::sync::Arc;
 use std::time::Duration;

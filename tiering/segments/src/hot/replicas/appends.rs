@@ -169,7 +169,7 @@ impl ReplicatedAppends {
             return None;
         }
         let events: Weak<dyn SegmentEvents> = Arc::<Self>::downgrade(self);
-        let open = ReplicatedSegment::begin(segment, self.own, links, (self.begun, events), writer);
+        let open = ReplicatedSegment::begin(segment, self.own, links, self.begun, events, writer);
         let other = known.open.insert(segment, open.clone());
         assert!(other.is_none(), "a segment is opened once");
         Some(open)

@@ -159,7 +159,8 @@ impl ReplicatedSegment {
         segment: SegmentId,
         own: NodeId,
         links: Vec<OpenedLink>,
-        (begun, events): (Instant, Weak<dyn SegmentEvents>),
+        begun: Instant,
+        events: Weak<dyn SegmentEvents>,
         writer: Weak<AppendQueue>,
     ) -> Arc<Self> {
         let replicas = std::iter::once(own).chain(links.iter().map(|link| link.node)).collect();
