@@ -5,8 +5,8 @@
 //!   at the largest length.
 //! - A replica without a file counts only when all replicas have answered: it may never have been opened, or
 //!   its disk was lost with acknowledged bytes.
-//! - The seal names the owner and every replica with a file. Those that are shorter or damaged are marked,
-//!   and the repair of sealed segments pulls what they lack.
+//! - The seal names the owner, every replica with a file, and those that did not answer. All that are not
+//!   known to be whole are marked, and the repair of sealed segments pulls what they lack.
 //!
 //! Any node may decide this at any time: the first seal that is recorded counts, and each one has all
 //! acknowledged bytes. Nothing is kept; after a power loss closed replicas give the same answers.
@@ -31,7 +31,7 @@ pub struct ClosedAnswer {
 pub struct RecoveredSeal {
     /// Length of the sealed segment.
     pub length: u64,
-    /// The replicas with a file, and the owner's, in the order of the record; empty if no replica has bytes.
+    /// The named replicas in the order of the record; empty if no replica has bytes.
     pub replicas: Vec<SealedReplica>,
 }
 
@@ -100,7 +100,9 @@ pub(crate) fn decide_seal_by(
         is_whole && (answer.length >= length || !rules.has(ReplicationRule::ShorterIsMarked))
     };
     let owner = replicas.first().filter(|_| rules.has(ReplicationRule::OwnerIsNamed));
-    let is_named = |node: &&NodeId| with_file(node).is_some() || owner == Some(node);
+    // A replica that did not answer may have every acknowledged byte: it is marked and not left out.
+    let is_named =
+        |node: &&NodeId| with_file(node).is_some() || !answers.contains_key(*node) || owner == Some(*node);
     let named =
         |node: &NodeId| SealedReplica { node: *node, is_suspect: !with_file(node).is_some_and(is_source) };
     Ok(RecoveredSeal { length, replicas: replicas.iter().filter(is_named).map(named).collect() })
@@ -163,7 +165,8 @@ mod tests {
     #[test]
     fn a_damaged_replica_is_marked_and_never_shortens_the_segment() {
         let three = listed(&[1, 2, 3], 2);
-        assert_eq!(decided(&three, &[(1, 500, 9), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+        let one_absent = Ok((500, vec![(1, true), (2, false), (3, true)]));
+        assert_eq!(decided(&three, &[(1, 500, 9), (2, 500, 0)]), one_absent, "the third may have them all");
         let longest = Ok((500, vec![(1, true), (2, false), (3, true)]));
         assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 9), (3, 500, 20)]), longest, "no other is whole");
     }

@@ -2,9 +2,9 @@
 //! copies, so a decision needs no agreement.
 //!
 //! - A segment with fewer good replicas than `copies`, or than there are storage nodes, gets a copy. The
-//!   nodes that make it are chosen by rendezvous hashing among the reachable storage nodes without a replica: nodes
-//!   that see the same facts choose alike. Where their facts differ, a segment may get a copy too many, which
-//!   is dropped again.
+//!   nodes that make it are chosen by rendezvous hashing among the reachable storage nodes without a replica:
+//!   nodes that see the same facts choose alike. Where their facts differ, a segment may get a copy too many,
+//!   which is dropped again.
 //! - Suspicion is a mark: a marked replica is a source as long as no better one is reachable.
 //! - The last replica is never dropped. A marked one is dropped only while `copies` verified others exist and
 //!   can be reached, a good one only while it is one too many, and never the owner's.

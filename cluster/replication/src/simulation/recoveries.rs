@@ -167,7 +167,7 @@ impl World {
         if task.kind == RepairKind::Drop && !is_owner {
             return self.replace(node, segment, None);
         }
-        if !self.close_followed(node, segment, self.rules) {
+        if !self.close_followed(node, segment) {
             return;
         }
         let others = record.listed().into_iter().filter(|of| *of != node);
@@ -179,11 +179,13 @@ impl World {
         let length = record.sealed.unwrap_or(0);
         let bytes: Vec<bool> = (0..length).map(|at| sources.iter().any(|of| has(of, at))).collect();
         let is_partial = bytes.contains(&false) && !unread.is_empty();
+        // The mark stays, and so does the file: a replica that is not read now may have what is missing.
+        if is_partial && own.is_some() {
+            return;
+        }
         self.node(node).disk.insert(segment, SimFile::of(bytes));
         self.check(segment);
-        if !is_partial || own.is_none() {
-            self.replace(node, segment, Some(is_partial));
-        }
+        self.replace(node, segment, Some(is_partial));
     }
 
     /// Marks a damaged replica of a sealed segment, sooner or later.

@@ -138,28 +138,27 @@ impl World {
     }
 
     pub(super) fn receive_close(&mut self, node: NodeId, from: NodeId, segment: SegmentId) {
-        let rules = self.rules;
         if self.nodes[&node].writers.get(&segment).is_some_and(|writer| writer.primary.is_none()) {
             self.give_up(node, segment);
         }
         self.with_primary(node, segment, PrimarySegment::request_seal);
-        self.close_followed(node, segment, rules);
+        self.close_followed(node, segment);
         self.node(node).closings.push((segment, from));
         self.answer_closings(node);
     }
 
     /// Ends the right to append to a replica. Returns true if its state is final.
-    pub(super) fn close_followed(
-        &mut self,
-        node: NodeId,
-        segment: SegmentId,
-        rules: crate::rules::ReplicationRules,
-    ) -> bool {
-        let state = FollowedState::closed_by(rules);
+    pub(super) fn close_followed(&mut self, node: NodeId, segment: SegmentId) -> bool {
+        let state = FollowedState::closed_by(self.rules);
         let closed = SimFollowed { writer: None, session: None, state, taken: 0, writing: None };
         let followed = self.node(node).followed.entry(segment).or_insert(closed);
+        let had_right = followed.state.may_append();
         followed.state.close();
-        followed.state.is_final()
+        let is_final = followed.state.is_final();
+        if had_right && is_final {
+            self.answer_writer(node, segment, Message::Ended(segment));
+        }
+        is_final
     }
 
     /// Answers the requests to close that nothing delays any more.

@@ -3,8 +3,8 @@
 //! A node recovers the segments that an earlier process of it left open. Those of nodes that do not answer
 //! for a while are recovered by the leader of the system group, and by the first storage node that answers.
 //! All replicas in the record are closed at the same time. The seal follows from their answers by a pure
-//! rule, `decide_seal` of `mlgw-replication`: it names the owner and every replica that has a file; those
-//! that lack bytes are marked, and the repair of sealed segments pulls what they lack.
+//! rule, `decide_seal` of `mlgw-replication`: it names all replicas except those without a file. Those that
+//! may lack bytes are marked, and the repair of sealed segments pulls what they lack.
 //!
 //! The same pass gives up open segments of this node that have fewer replicas than they could have, because a
 //! storage node has joined or returned: the next segments have more.
