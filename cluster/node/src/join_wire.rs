@@ -370,5 +370,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, BadJoinMessage> {
     }
 }
 
+// The fuzz targets compile this file under another path.
 #[cfg(test)]
+#[path = "join_wire/tests.rs"]
 mod tests;
