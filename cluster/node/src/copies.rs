@@ -5,7 +5,7 @@
 use crate::probes::Probes;
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
-use mlgw_metadata::Catalogue;
+use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_replication::{COPIES, CopyCounts, ReplicaFacts, SegmentFacts, StorageNode, count_copies};
 use mlgw_segments::hot::StorageNodes;
 use std::sync::Arc;
@@ -35,6 +35,16 @@ impl StorageNodes for ClusterStorageNodes {
     }
 }
 
+impl ClusterStorageNodes {
+    /// Counts the copies of all segments.
+    ///
+    /// # Errors
+    /// If the catalogue cannot be read.
+    pub(crate) fn copies(&self) -> Result<CopyStatus, ReadError> {
+        Ok(count(&self.catalogue.segments()?, &self.storage_nodes()))
+    }
+}
+
 /// The nodes that have replicas of segments, or will have them. A node that has joined and never served is
 /// not one yet: writes do not wait for it. This node is always reachable, another one while it answers.
 pub(crate) fn storage_nodes(
@@ -50,17 +60,6 @@ pub(crate) fn storage_nodes(
         StorageNode { node, is_reachable: node == own || answers(node) }
     };
     nodes.iter().filter(stores).map(described).collect()
-}
-
-/// Counts the copies of all segments.
-pub(crate) fn copy_status(catalogue: &Catalogue, nodes: &[StorageNode]) -> CopyStatus {
-    match catalogue.segments() {
-        Ok(records) => count(&records, nodes),
-        Err(error) => {
-            tracing::warn!(%error, "the copies of segments cannot be counted");
-            CopyStatus::default()
-        }
-    }
 }
 
 fn count(records: &[SegmentRecord], nodes: &[StorageNode]) -> CopyStatus {

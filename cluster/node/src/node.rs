@@ -3,7 +3,7 @@
 //! Its tasks end with [`ClusterNode::stop`] or with the last handle: the transport, the driver of the
 //! membership, probes, reports, the renewal of the certificate, and what follows the rows of nodes.
 
-use crate::copies::ClusterStorageNodes;
+use crate::copies::{ClusterStorageNodes, CopyStatus};
 use crate::driver::GroupWaits;
 use crate::peers::RunningTransport;
 use crate::probes::Probes;
@@ -18,7 +18,7 @@ use crate::{book, renewal::CertificateEnd};
 use mlgw_common::time::timeout;
 use mlgw_common::{Clock, ClusterId, NodeId};
 use mlgw_forwarding::{MemberStreams, RouteTable};
-use mlgw_metadata::Catalogue;
+use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
 use mlgw_transport::ClusterTransport;
 use mlgw_trust::PeerStarts;
@@ -103,11 +103,15 @@ impl ClusterNode {
     /// The storage nodes of the cluster, kept up to date.
     #[must_use]
     pub fn storage_nodes(&self) -> Arc<dyn StorageNodes> {
-        Arc::new(ClusterStorageNodes {
+        Arc::new(self.storage())
+    }
+
+    fn storage(&self) -> ClusterStorageNodes {
+        ClusterStorageNodes {
             own: self.shared.own,
             catalogue: self.shared.catalogue.clone(),
             probes: Arc::clone(&self.shared.probes),
-        })
+        }
     }
 
     /// Marks this node as one that stops: the others transfer no leadership to it.
@@ -153,7 +157,15 @@ impl ClusterNode {
         store.is_some_and(|store| store == self.shared.own || self.shared.probes.serves(store))
     }
 
-    /// Status of the cluster as this node sees it. Reads the rows of all segments.
+    /// Counts the copies of all segments. Reads the rows of all segments, and blocks the calling thread.
+    ///
+    /// # Errors
+    /// If the catalogue cannot be read.
+    pub fn copies(&self) -> Result<CopyStatus, ReadError> {
+        self.storage().copies()
+    }
+
+    /// Status of the cluster as this node sees it.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
         let shared = &self.shared;

@@ -4,7 +4,7 @@
 
 use mlgw_transport::ServiceRefusal;
 
-/// The service is none of this version.
+/// This version has no such service.
 pub(crate) const UNKNOWN_SERVICE: u32 = 1;
 /// The catalogue refuses a call or a snapshot.
 pub(crate) const CATALOGUE_REFUSED: u32 = 2;

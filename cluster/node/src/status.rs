@@ -1,6 +1,5 @@
 //! Status of the cluster as this node sees it.
 
-use crate::copies::{CopyStatus, copy_status, storage_nodes};
 use crate::driver::GroupWaits;
 use crate::probes::Probes;
 use crate::routes::store_node;
@@ -27,8 +26,6 @@ pub struct ClusterStatus {
     pub waits: Option<String>,
     /// End of the validity of this node's certificate.
     pub certificate_expires: Timestamp,
-    /// Copies of segments.
-    pub copies: CopyStatus,
 }
 
 /// Status of a node.
@@ -99,7 +96,6 @@ impl StatusSources<'_> {
         let store = store_node(&nodes);
         let node = |node: &Arc<Node>| self.node_status(node, store);
         let waits = self.waits.lock().values().next().map(ToString::to_string);
-        let storage = storage_nodes(&nodes, self.own, |node| self.probes.answers(node) == Some(true));
         ClusterStatus {
             cluster: self.cluster,
             node: self.own,
@@ -108,7 +104,6 @@ impl StatusSources<'_> {
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
             waits,
             certificate_expires: self.certificate_expires,
-            copies: copy_status(self.catalogue, &storage),
         }
     }
 

@@ -1,11 +1,9 @@
-//! Health of peers and of the own disk, as it matters to open segments.
+//! Health of peers, as it matters to open segments.
 //!
 //! - A peer that answers later than 500 ms, or has not answered for so long, is left out of all open and
 //!   prepared segments together. So is one without a lease.
 //! - It returns with the first answer in time after a back-off, which doubles from 1 s to 60 s.
-//! - With two members left nobody is left out for slowness: without the other one no quorum remains.
-//! - A node whose own sync takes longer than 1 s gives up leaderships and is not ready, with the same
-//!   back-off.
+//! - The last peer is never left out for being late: a quorum needs it.
 //!
 //! Nothing survives a restart: all peers are in until they answer late.
 
@@ -17,9 +15,6 @@ use std::time::Duration;
 
 /// Time within which a peer answers an append.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
-
-/// Time within which the own disk syncs.
-pub const OWN_SYNC_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Change of the members of open segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,46 +132,9 @@ impl PeerHealth {
     }
 }
 
-/// Decision about this node, by the speed of its disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnCondition {
-    /// The node leads and serves.
-    Ready,
-    /// The node gives up its leaderships, takes no new ones and is not ready.
-    GiveUp,
-}
-
-/// Speed of the own disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnDiskHealth {
-    is_slow: bool,
-    backoff: Backoff,
-}
-
-impl OwnDiskHealth {
-    /// Records a sync that has ended, or the age of one that has not, and returns the decision.
-    pub fn sync_took(&mut self, took: Duration, now: Duration) -> OwnCondition {
-        if took > OWN_SYNC_TIME_MAX {
-            if !self.is_slow {
-                self.backoff.fail(now);
-            }
-            self.is_slow = true;
-        } else if self.backoff.is_over(now) {
-            self.is_slow = false;
-        }
-        self.condition()
-    }
-
-    /// The decision.
-    #[must_use]
-    pub const fn condition(&self) -> OwnCondition {
-        if self.is_slow { OwnCondition::GiveUp } else { OwnCondition::Ready }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{OwnCondition, OwnDiskHealth, PeerChange, PeerHealth};
+    use super::{PeerChange, PeerHealth};
     use mlgw_common::NodeId;
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -243,18 +201,5 @@ mod tests {
         assert_eq!(health.usable(), BTreeSet::from([NodeId(4)]), "a known peer keeps its state");
         assert_eq!(health.answered(B, ms(900), ms(0)), None, "it is no peer any more");
         assert_eq!(health.lease_ended(B, ms(0)), None);
-    }
-
-    #[test]
-    fn a_slow_own_disk_gives_up_until_its_back_off_is_over() {
-        let mut own = OwnDiskHealth::default();
-        assert_eq!(own.sync_took(ms(1_000), ms(0)), OwnCondition::Ready);
-        assert_eq!(own.sync_took(ms(1_001), ms(0)), OwnCondition::GiveUp);
-        assert_eq!(own.sync_took(ms(5), ms(999)), OwnCondition::GiveUp);
-        assert_eq!(own.sync_took(ms(5), ms(1_000)), OwnCondition::Ready);
-        assert_eq!(own.sync_took(ms(2_000), ms(2_000)), OwnCondition::GiveUp);
-        assert_eq!(own.sync_took(ms(5), ms(3_999)), OwnCondition::GiveUp);
-        assert_eq!(own.sync_took(ms(5), ms(4_000)), OwnCondition::Ready);
-        assert_eq!(own.condition(), OwnCondition::Ready);
     }
 }

@@ -25,7 +25,7 @@ pub mod rules;
 mod simulation;
 
 pub use follower::FollowedState;
-pub use health::{OwnCondition, OwnDiskHealth, PeerChange, PeerHealth};
+pub use health::{PeerChange, PeerHealth};
 pub use primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealProposal};
 pub use recovery::{ClosedAnswer, RecoveredSeal, SealedReplica, decide_seal, needed_answers};
 pub use repair::{

@@ -71,7 +71,7 @@ pub enum ReplicationRule {
 
     /// A peer that answers late is left out of open segments. Without it all writes wait for it.
     LateIsLeftOut,
-    /// With two members left nobody is left out for slowness. Without it no quorum remains.
+    /// The last peer is never left out for being late. Without this rule no quorum remains.
     LastTwoStay,
 }
 

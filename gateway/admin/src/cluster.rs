@@ -34,9 +34,10 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 pub(super) async fn show(State(context): State<AdminContext>) -> Result<Json<ClusterInfo>, ApiError> {
     let cluster = context.cluster()?.clone();
-    // Counting copies reads the record of every segment, which would block an async worker thread too long.
-    let status = tokio::task::spawn_blocking(move || cluster.status()).await.map_err(|e| failed(&e))?;
-    Ok(Json(cluster_info(&status, context.clock.now())))
+    let status = cluster.status();
+    let copies = tokio::task::spawn_blocking(move || cluster.copies()).await.map_err(|e| failed(&e))?;
+    let copies = copies.map_err(|error| failed(&error))?;
+    Ok(Json(cluster_info(&status, &copies, context.clock.now())))
 }
 
 pub(super) async fn create_token(
@@ -84,7 +85,7 @@ impl From<TokenError> for ApiError {
 }
 
 /// Converts a status to its API type, with findings.
-pub(super) fn cluster_info(status: &ClusterStatus, now: Timestamp) -> ClusterInfo {
+pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Timestamp) -> ClusterInfo {
     ClusterInfo {
         cluster: status.cluster.to_string(),
         node: status.node.get(),
@@ -92,7 +93,7 @@ pub(super) fn cluster_info(status: &ClusterStatus, now: Timestamp) -> ClusterInf
         waits: status.waits.clone(),
         certificate_expires: status.certificate_expires.to_string(),
         findings: cluster_findings(status, now),
-        copies: copies_info(&status.copies),
+        copies: copies_info(copies),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
     }

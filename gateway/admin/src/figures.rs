@@ -43,7 +43,7 @@ impl Admin {
         families.extend(self.engine_families());
         families.extend(self.workload_families());
         families.extend(self.catalogue_families());
-        families.extend(self.replica_families());
+        families.extend(self.replica_families()?);
         families.extend(process_families(self.started));
         Ok(families)
     }

@@ -5,6 +5,7 @@
 
 use super::Admin;
 use super::figures::level;
+use mlgw_metadata::ReadError;
 use mlgw_node::CopyStatus;
 use mlgw_segments::hot::ReplicationStatus;
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
@@ -15,11 +16,11 @@ use mlgw_telemetry::table::{
 
 impl Admin {
     /// Returns the copies of segments; without peers there are none.
-    pub(super) fn replica_families(&self) -> Vec<MetricFamily> {
-        let Some(cluster) = &self.cluster else { return Vec::new() };
+    pub(super) fn replica_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
+        let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
         let mut families = progress_families(&self.stored.tiers.hot.replication());
-        families.extend(copy_families(&cluster.status().copies));
-        families
+        families.extend(copy_families(&cluster.copies()?));
+        Ok(families)
     }
 }
 

@@ -160,7 +160,7 @@ fn open_segments(cluster: &ClusterInfo, store: &str) -> String {
     }
 }
 
-/// Formats a number of things of which one is called `thing`.
+/// Formats a number with the noun `thing`, in the plural unless the number is 1.
 fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

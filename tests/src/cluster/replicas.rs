@@ -34,7 +34,7 @@ const WRITE_PAUSE: Duration = Duration::from_millis(20);
 /// for references to bad blocks.
 const MINUTELY_MAX: Duration = Duration::from_secs(180);
 
-/// Settings of nodes with many segments, of which unreferenced ones are soon removed.
+/// Settings for many segments. Segments without references are soon removed.
 fn small_segments(setup: ServerSetup) -> ServerSetup {
     setup
         .with("hot.segment_bytes", "4MiB")

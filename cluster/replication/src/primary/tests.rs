@@ -13,7 +13,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A segment with two followers and a header of 10 bytes, of which 100 bytes are written.
+/// A segment with two followers, a header of 10 bytes, and 100 bytes written in total.
 fn segment(write_quorum: usize) -> PrimarySegment {
     let replicas = vec![OWN, A, B];
     let mut segment = PrimarySegment::new(PrimaryStart { segment: SegmentId(7), replicas, write_quorum });

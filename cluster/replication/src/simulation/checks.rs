@@ -115,7 +115,7 @@ impl World {
         let acknowledged = self.truth.acknowledged.get(&segment).copied().unwrap_or(0);
         let is_gone = self.swarm.kind == ScheduleKind::NodeGone;
         let Some(length) = record.sealed else {
-            // Nobody waits for a segment that never began and whose owner is gone.
+            // A segment that never began and whose owner is gone needs no seal.
             return (!is_gone || acknowledged > 1).then(|| format!("{segment} is not sealed: {record:?}"));
         };
         if is_gone || !self.is_guaranteed(segment) {

@@ -52,18 +52,16 @@ fn healthy() -> ClusterStatus {
         ],
         waits: None,
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
-        copies: CopyStatus { wanted: 2, counts: Default::default(), open_segments: 0 },
     }
 }
 
 #[test]
 fn copies_are_counted_and_missing_ones_are_no_finding() {
-    let mut status = healthy();
-    status.copies.open_segments = 6;
-    let counts = &mut status.copies.counts;
+    let mut copies = CopyStatus { wanted: 2, counts: Default::default(), open_segments: 6 };
+    let counts = &mut copies.counts;
     (counts.segments, counts.bytes) = (120, 7_000);
     (counts.below_segments, counts.below_bytes, counts.suspect_segments) = (4, 300, 1);
-    let info = cluster_info(&status, NOW);
+    let info = cluster_info(&healthy(), &copies, NOW);
     assert_schema_of("ClusterInfo", &info);
     let expected = ClusterCopiesInfo {
         wanted: 2,
@@ -102,7 +100,7 @@ async fn a_server_without_peers_has_no_cluster_and_no_tokens() {
 
 #[test]
 fn a_status_has_all_nodes_and_groups() {
-    let info = cluster_info(&healthy(), NOW);
+    let info = cluster_info(&healthy(), &CopyStatus::default(), NOW);
     assert_schema_of("ClusterInfo", &info);
     assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(2)));
     assert_eq!(info.findings, []);

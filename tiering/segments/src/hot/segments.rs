@@ -7,7 +7,7 @@
 //! or stops. Recovery replaces seals that were lost with the process.
 //!
 //! In a cluster with other storage nodes a segment has followers, which create their files at the same time.
-//! It is used when enough of them have; what follows is decided in `replicas`.
+//! Records are appended once all of them have. The module `replicas` decides what is acknowledged.
 
 use std::fs::File;
 use std::io;
@@ -44,7 +44,7 @@ const CREATE_ATTEMPTS: usize = 2;
 const MINT_ATTEMPTS: usize = 20;
 /// Time for which the creation of a segment waits for enough followers.
 const FOLLOWERS_WAIT_MAX: Duration = Duration::from_secs(3);
-/// Pause after a segment that got too few followers: each attempt takes a segment id.
+/// Pause after a segment whose followers did not open it: each attempt takes a segment id.
 const FOLLOWERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// A segment that records are appended to.
@@ -76,7 +76,7 @@ impl WritableSegment {
 enum CreateFault {
     /// The own file was not created.
     File(io::Error),
-    /// Too few followers created theirs.
+    /// A follower did not create its file, or the segment was closed meanwhile.
     Followers,
 }
 

@@ -1,6 +1,7 @@
 //! Replication of the open segments of this node: their followers, and which of them are open.
 //!
-//! A segment is in the list of open ones from the creation of its files until its seal is proposed. A request
+//! A segment is in the list of open ones from the creation of its files until its seal is proposed; its
+//! writer may have it a little longer, and a request to close it waits for the write in progress. A request
 //! to close a segment of this node that is not open, because its files are just created, prevents that it
 //! opens. Segments that this process has created are known, so that the recovery distinguishes them from
 //! those that an earlier process left open. All of this is in memory: after a power loss every open segment
@@ -61,6 +62,8 @@ pub(in crate::hot) struct ReplicatedAppends {
 #[derive(Default)]
 struct KnownSegments {
     open: HashMap<SegmentId, Arc<ReplicatedSegment>>,
+    /// Segments whose seal is proposed, while their writer has them: it may still write.
+    proposed: HashMap<SegmentId, Weak<ReplicatedSegment>>,
     /// Segments that were to be closed while they were not open: they never open.
     closed: BTreeSet<SegmentId>,
     /// Segments that this process has created, except old sealed ones.
@@ -175,10 +178,12 @@ impl ReplicatedAppends {
         Some(open)
     }
 
-    /// Returns the segment if it is open here. Otherwise it never opens from now on.
+    /// Returns the segment if it is open here, or its writer still has it. Otherwise it never opens from now
+    /// on.
     pub(in crate::hot) fn find_or_close(&self, segment: SegmentId) -> Option<Arc<ReplicatedSegment>> {
         let mut known = self.known.lock();
-        let open = known.open.get(&segment).cloned();
+        let proposed = || known.proposed.get(&segment).and_then(Weak::upgrade);
+        let open = known.open.get(&segment).cloned().or_else(proposed);
         if open.is_none() {
             known.closed.insert(segment);
         }
@@ -194,8 +199,14 @@ impl ReplicatedAppends {
         if self.seals.send(SealRequest::Seal { id, length, replicas }).is_err() {
             tracing::warn!(segment = %id, "segment not sealed because the tier has stopped; it is recovered");
         }
+        let mut known = self.known.lock();
+        known.proposed.retain(|_, segment| segment.strong_count() > 0);
         // Dropped without the lock.
-        let _sealed = self.known.lock().open.remove(&id);
+        let sealed = known.open.remove(&id);
+        if let Some(segment) = &sealed {
+            known.proposed.insert(id, Arc::downgrade(segment));
+        }
+        drop(known);
     }
 
     /// Waits a limited time until the seals of all segments are proposed, whose writers have ended.

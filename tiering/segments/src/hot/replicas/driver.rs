@@ -23,7 +23,7 @@ use mlgw_replication::{COPIES, RepairInput, RepairKind, RepairTask, StorageNode,
 use super::Replication;
 use super::fetch::{CopyPlan, ReplicaCopy, copy_replica};
 use super::progress::count;
-use super::recorded::{RecordedSegments, is_local, marked_replicas};
+use super::recorded::{RecordedSegments, is_local, marked_replicas, replicas_with};
 use super::sweep::{ReplicaSweep, SweepContext};
 use crate::hot::HotTierInner;
 use crate::hot::claims::ClaimOwner;
@@ -244,9 +244,8 @@ impl ReplicaDriver {
             None => self.fetch(context, record, sources).await?,
         };
         self.verified.insert(segment, copied);
-        let mut replicas = record.replicas.clone();
-        replicas.retain(|replica| replica.node != inner.node.0);
-        replicas.push(Replica { is_suspect: copied.is_partial, ..copied.home.replica(inner) });
+        let own = Replica { is_suspect: copied.is_partial, ..copied.home.replica(inner) };
+        let replicas = replicas_with(record, own);
         context.catalogue.set_replicas(segment, record.changes, replicas).await?;
         self.verified.remove(&segment);
         self.remember_damage(segment, copied);
@@ -268,10 +267,7 @@ impl ReplicaDriver {
             // The mark stays: a replica that is not read now may have what is missing.
             return Err(io::Error::other("a replica with missing bytes could not be read").into());
         }
-        let mut replicas = record.replicas.clone();
-        for replica in replicas.iter_mut().filter(|replica| replica.node == inner.node.0) {
-            *replica = healed.home.replica(inner);
-        }
+        let replicas = replicas_with(record, healed.home.replica(inner));
         context.catalogue.set_replicas(segment, record.changes, replicas).await?;
         self.remember_damage(segment, healed);
         count(&context.replication.counters.healed_segments, 1);

@@ -67,14 +67,23 @@ pub(super) fn marked_replicas(record: &SegmentRecord, own: NodeId) -> Option<Vec
     if replica.is_suspect {
         return None;
     }
+    Some(replicas_with(record, Replica { is_suspect: true, ..replica.clone() }))
+}
+
+/// Returns the replicas of a segment with this one in place of the one of its node, or else at the end. The
+/// owner's stays the first.
+pub(super) fn replicas_with(record: &SegmentRecord, replica: Replica) -> Vec<Replica> {
     let mut replicas = record.replicas.clone();
-    replicas.iter_mut().filter(|replica| replica.node == own.0).for_each(|replica| replica.is_suspect = true);
-    Some(replicas)
+    match replicas.iter_mut().find(|of| of.node == replica.node) {
+        Some(known) => *known = replica,
+        None => replicas.push(replica),
+    }
+    replicas
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{RecordedSegments, marked_replicas};
+    use super::{RecordedSegments, marked_replicas, replicas_with};
     use mlgw_common::SegmentTier;
     use mlgw_common::ids::{NodeId, SegmentId};
     use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
@@ -108,6 +117,17 @@ mod tests {
         assert_eq!(marked_replicas(&again, NodeId(2)), None);
         assert_eq!(marked_replicas(&record(1, 100, &[2]), NodeId(2)), None);
         assert_eq!(marked_replicas(&record(1, 100, &[1, 3]), NodeId(2)), None);
+    }
+
+    #[test]
+    fn a_replica_takes_the_place_of_its_node() {
+        let record = record(1, 100, &[1, 2]);
+        let listed = |node| {
+            let with = replicas_with(&record, Replica { node, is_suspect: true, ..Replica::default() });
+            with.iter().map(|of| (of.node, of.is_suspect)).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(1), [(1, true), (2, false)]);
+        assert_eq!(listed(3), [(1, false), (2, false), (3, true)]);
     }
 
     #[test]
