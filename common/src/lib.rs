@@ -18,6 +18,7 @@ pub mod private_file;
 mod random;
 pub mod regular;
 mod secret;
+mod split_keys;
 mod tier;
 pub mod time;
 mod words;
@@ -32,4 +33,5 @@ pub use ids::{
 pub use names::{BucketName, NameError, ObjectKey};
 pub use random::{RandomError, random};
 pub use secret::{Secret, hide_url_secrets};
+pub use split_keys::{SplitKeys, SplitKeysError};
 pub use tier::{SegmentTier, Tier};

@@ -49,6 +49,10 @@ pub const PAGE_KEYS_MAX: usize = 1000;
 pub const DELETE_OBJECTS_KEYS_MAX: usize = 1000;
 /// Maximum number of buckets of one owner.
 pub const BUCKETS_MAX: usize = 10_000;
+/// Maximum number of keys at which one new bucket is split: it then has four ranges in each of 16 groups.
+pub const SPLIT_KEYS_MAX: usize = 63;
+/// Maximum number of such keys in all buckets. Every node has them in memory, 16 MiB at most.
+pub const SPLIT_KEYS_IN_ALL_MAX: usize = 1 << 14;
 
 // Requests.
 
@@ -413,6 +417,8 @@ pub const GROUP_ID_MAX: u32 = (1 << 16) - 1;
 pub const PROMOTION_LAG_BYTES_MAX: u64 = 4 * MIB;
 /// Maximum number of object groups of a server without peers.
 pub const OBJECT_GROUPS_MAX: u64 = 16;
+/// Minimum number of object groups of a new cluster: each of three nodes leads one.
+pub const CLUSTER_OBJECT_GROUPS: u32 = 3;
 /// Body ids that a node leases from the catalogue at a time. A restart skips the rest of the range; 2^64 ids
 /// last for 2^48 restarts.
 pub const BODY_ID_LEASE: u64 = 1 << 16;

@@ -41,6 +41,10 @@ mod policies;
 mod quota_tests;
 mod quotas;
 pub mod reader;
+mod reader_nodes;
+mod readers;
+#[cfg(test)]
+mod readers_tests;
 pub(crate) mod resident;
 #[cfg(test)]
 mod saga_tests;
@@ -48,6 +52,8 @@ mod sagas;
 #[cfg(test)]
 mod segment_tests;
 mod segments;
+#[cfg(test)]
+mod split_tests;
 mod stop_signal;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -61,8 +67,8 @@ pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use cluster::{NewJoinToken, NodeReport};
 pub use dead::DeadSet;
 pub use options::{
-    BarrierError, BarrierScope, BodyRelease, CatalogueMetrics, CatalogueOptions, CheckpointOptions,
-    CreateBucketError, DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,
+    BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
+    DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
@@ -235,8 +241,8 @@ impl Catalogue {
         Reader::new(Arc::clone(&self.inner.resident), states, caching)
     }
 
-    /// Prevents the map of a body from being freed until the pin is dropped. Take the pin before reading a
-    /// body that has pages. Look the object up again if a page is missing even so, or if
+    /// Prevents the map of a body from being freed, by any node, until the pin is dropped. Take the pin
+    /// before reading a body that has pages. Look the object up again if a page is missing even so, or if
     /// [`Catalogue::is_being_released`] shows that the pin came too late.
     #[must_use]
     pub fn pin(&self, body: BodyId) -> Pin {

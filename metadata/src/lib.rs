@@ -24,7 +24,7 @@ pub mod store_error;
 pub mod view;
 
 pub use catalogue::{
-    BarrierError, BarrierScope, BodyRelease, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
+    BarrierError, BarrierScope, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
     ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, DeadSet, DeleteBucketError,
     FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole, MemberStatus,
     NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin, ProposeError, Reader,

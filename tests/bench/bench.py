@@ -47,9 +47,13 @@ class Bench:
         self.stop()
         store = self.stores.get(name) or Store(self.options.binary, self.folder / name, self.log, self.report)
         self.stores[name] = self.current = store
-        quick = QUICK_SETTINGS if self.options.quickly else {}
-        store.start(NO_MEMORY_TIER | quick | (settings or {}), under)
+        store.start(self.settings(settings), under)
         return store
+
+    def settings(self, settings=None):
+        """The settings of a server, with these in addition."""
+        quick = QUICK_SETTINGS if self.options.quickly else {}
+        return NO_MEMORY_TIER | quick | (settings or {})
 
     def stop(self):
         """Stops the running server."""

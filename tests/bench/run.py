@@ -13,11 +13,11 @@ import sys
 import traceback
 
 from bench import Bench
-from rows import GROUPS
+from rows import GROUPS, named
 
 # Sizes with --quickly: enough to see that everything works, too little for figures.
 QUICK = {"objects": 20_000, "million": 50_000, "puts": 50_000, "commands": 200_000, "seconds": 3,
-         "idle_seconds": 5, "gib": 0.25}
+         "idle_seconds": 5, "gib": 0.25, "wiped_gib": 0.25, "pause_seconds": 10}
 
 
 def arguments():
@@ -25,7 +25,7 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument(
-        "--only", default="", metavar="NAME[,NAME]", help=f"groups of rows: {', '.join(GROUPS)}")
+        "--only", default="", metavar="NAME[,NAME]", help=f"groups of rows, or the first words of their names: {', '.join(GROUPS)}")
     parser.add_argument("--dir", help="where data goes: a folder on a disk, not tmpfs; about 15 GiB")
     parser.add_argument("--json", metavar="FILE", help="keep the rows in a file, too")
     parser.add_argument("--quickly", action="store_true", help="small sizes, to try it")
@@ -41,11 +41,14 @@ def arguments():
     sizes.add_argument("--gib", type=float, default=1.0, help="size of the bodies that are called 1 GiB")
     sizes.add_argument("--seconds", type=int, default=10, help="of a reading load")
     sizes.add_argument("--idle-seconds", type=int, default=30)
+    sizes.add_argument("--wiped-gib", type=float, default=2.0, help="bytes that a node without segments fetches")
+    sizes.add_argument("--pause-seconds", type=int, default=60, help="time for which a node hangs")
     options = parser.parse_args()
-    wanted = {name for name in options.only.split(",") if name} or set(GROUPS)
-    if not wanted <= set(GROUPS):
-        parser.error(f"no group {', '.join(sorted(wanted - set(GROUPS)))}; there are {', '.join(GROUPS)}")
-    options.groups = [name for name in GROUPS if name in wanted]
+    found = {name: named(name) for name in options.only.split(",") if name} or {"": list(GROUPS)}
+    unknown = sorted(name for name, groups in found.items() if not groups)
+    if unknown:
+        parser.error(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    options.groups = [name for name in GROUPS if any(name in groups for groups in found.values())]
     for name, value in QUICK.items() if options.quickly else ():
         setattr(options, name, value)
     return options

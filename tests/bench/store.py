@@ -54,12 +54,16 @@ class Store:
         self.server.stop()
         self.server.start()
 
-    def command(self, *arguments):
-        """The JSON output of an `mlgw` command."""
-        done = subprocess.run(
+    def run(self, *arguments):
+        """Runs an `mlgw` command whose output is JSON."""
+        return subprocess.run(
             [self.binary, "--endpoint", f"http://127.0.0.1:{self.server.admin_port}", "--output", "json", *arguments],
             env=environment({}) | {"AWS_ACCESS_KEY_ID": ROOT_KEY, "AWS_SECRET_ACCESS_KEY": ROOT_SECRET},
             capture_output=True, text=True)
+
+    def command(self, *arguments):
+        """The JSON output of an `mlgw` command."""
+        done = self.run(*arguments)
         if done.returncode != 0:
             raise RequestError(f"mlgw {' '.join(arguments)}: {done.stderr.strip()}")
         return json.loads(done.stdout) if done.stdout.strip() else None
@@ -97,11 +101,11 @@ class Store:
         """One signer for each access key and each of some dates."""
         return signers(self.keys)
 
-    def targets(self, method, names):
+    def targets(self, method, names, bucket=BUCKET):
         """A presigned target for each name; access keys and dates alternate."""
         many = self.signers()
         for at, name in enumerate(names):
-            yield many[at % len(many)].presign(method, self.server.host, f"/{BUCKET}/{name}")
+            yield many[at % len(many)].presign(method, self.server.host, f"/{bucket}/{name}")
 
     def targets_file(self, method, names):
         """A file with a request line for each name, in the format of the wrk script."""
@@ -115,19 +119,19 @@ class Store:
         end = f" HTTP/1.1\r\nHost: {self.server.host}\r\n\r\n"
         return (f"{method} {target}{end}".encode() for target in self.targets(method, names))
 
-    def puts(self, names, body_bytes):
+    def puts(self, names, body_bytes, bucket=BUCKET):
         """Complete PUT requests, one for each name; the bodies begin with a number, so that all of them
         differ."""
         end = f" HTTP/1.1\r\nHost: {self.server.host}\r\nContent-Length: {body_bytes}\r\n\r\n"
         body = os.urandom(max(0, body_bytes - NUMBER_BYTES))
-        for at, target in enumerate(self.targets("PUT", names)):
+        for at, target in enumerate(self.targets("PUT", names, bucket)):
             yield f"PUT {target}{end}".encode() + (at.to_bytes(NUMBER_BYTES, "big") + body)[:body_bytes]
 
-    def fill(self, what, names, body_bytes):
+    def fill(self, what, names, body_bytes, bucket=BUCKET):
         """PUTs each name once, unless `what` was filled before."""
         if what not in self.filled:
             count = self.report.counter(f"writing {what}, {body_bytes} bytes each", len(names))
-            exchange(self.server.port, self.puts(names, body_bytes), FILL_CONNECTIONS, on_answer=count)
+            exchange(self.server.port, self.puts(names, body_bytes, bucket), FILL_CONNECTIONS, on_answer=count)
             self.filled[what] = names
         return names
 

@@ -1,13 +1,17 @@
-//! Clusters of the shipped server, made by the commands that an operator uses: the store of the cluster, two
-//! more storage nodes, and a gateway.
+//! Clusters of the shipped server, made by the commands that an operator uses: three storage nodes, of which
+//! the first one was a server before, and a gateway.
 //!
 //! - `testbed`: makes a cluster, and starts, stops and kills its nodes;
 //! - `view`: the cluster as one of its nodes describes it;
-//! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
+//! - `writers`: clients that write without pause while nodes are killed, and keep what was acknowledged;
 //! - `segment_files`: compares the segment files of nodes;
+//! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
+//! - `serving`: every storage node serves at once what another one stored, also without its own copy;
+//! - `long_reads`: slow reads of objects that are deleted meanwhile;
+//! - `kills`: each storage node is killed while clients use all nodes;
 //! - `appends`: open segments are replicated: nodes are killed, paused or lose their disk during writes;
 //! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
-//! - `losses`: nodes are killed under load, one at a time;
+//! - `losses`: without a gateway, and without the first node;
 //! - `majority`: two of three voters are down;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
@@ -18,11 +22,15 @@
 mod appends;
 mod growing;
 mod joining;
+mod kills;
+mod long_reads;
 mod losses;
 mod majority;
 mod refusals;
 mod replicas;
 mod restarts;
 mod segment_files;
+mod serving;
 pub(crate) mod testbed;
 mod view;
+mod writers;

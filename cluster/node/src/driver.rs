@@ -6,7 +6,7 @@
 
 use crate::facts::{SYSTEM_GROUP, decision_input};
 use crate::probes::Probes;
-use crate::routes::store_node;
+use crate::routes::serving_nodes;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
@@ -72,7 +72,7 @@ impl MembershipDriver {
         let wait = if let MemberStep::Wait(reason) = &step { Some(*reason) } else { None };
         self.record_wait(group, wait);
         let done = match step {
-            MemberStep::Idle | MemberStep::Wait(_) => self.prefer_store(&members).await,
+            MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members).await,
             _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {
@@ -130,16 +130,15 @@ impl MembershipDriver {
         recorded.map(drop).map_err(|error| ChangeMembersError::NodeFailed { node, why: error.to_string() })
     }
 
-    /// Transfers the leadership to the store of the cluster, which proposes nearly all commands.
-    async fn prefer_store(&self, members: &GroupMembers) -> Result<(), ChangeMembersError> {
-        let Some(store) = store_node(&self.catalogue.nodes()) else { return Ok(()) };
-        let is_active = |record: Arc<Node>| record.state() == NodeState::Active;
-        let may_lead = self.catalogue.node_record(store).is_some_and(is_active);
-        if members.leader == store || !may_lead || !self.can_lead(members, store) {
+    /// Transfers the leadership to the node that the group is assigned to, so that leaderships are spread
+    /// over the nodes.
+    async fn spread_leader(&self, members: &GroupMembers) -> Result<(), ChangeMembersError> {
+        let Some(assigned) = assigned_leader(members.group, &self.catalogue.nodes()) else { return Ok(()) };
+        if members.leader == assigned || !self.can_lead(members, assigned) {
             return Ok(());
         }
-        tracing::info!(group = members.group, node = %store, "transferring the leadership to the store");
-        self.catalogue.transfer_leader(members.group, store).await
+        tracing::info!(group = members.group, node = %assigned, "transferring the leadership");
+        self.catalogue.transfer_leader(members.group, assigned).await
     }
 
     fn can_lead(&self, members: &GroupMembers, node: NodeId) -> bool {
@@ -165,5 +164,38 @@ impl MembershipDriver {
                 waits.remove(&group);
             }
         }
+    }
+}
+
+/// The node that leads a group if it can: the first serving node for the system group, whose duties it has,
+/// and one node after the other for groups of objects. All nodes assign alike.
+fn assigned_leader(group: u32, nodes: &[Arc<Node>]) -> Option<NodeId> {
+    let is_active =
+        |id: &NodeId| nodes.iter().any(|node| node.node_id() == *id && node.state() == NodeState::Active);
+    let mut candidates = serving_nodes(nodes);
+    candidates.retain(is_active);
+    let turn = group.saturating_sub(1) as usize;
+    candidates.get(turn % candidates.len().max(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::assigned_leader;
+    use mlgw_common::NodeId;
+    use mlgw_formats::schema::{Node, NodeState};
+    use std::sync::Arc;
+
+    #[test]
+    fn leaderships_are_spread_over_the_active_storage_nodes() {
+        let node = |id, state: NodeState| Arc::new(Node { id, state: state as i32, ..Node::default() });
+        let nodes = [
+            node(2, NodeState::Active),
+            node(1, NodeState::Active),
+            node(3, NodeState::Draining),
+            node(4, NodeState::Active),
+        ];
+        let assigned: Vec<_> = (0..5).filter_map(|group| assigned_leader(group, &nodes)).collect();
+        assert_eq!(assigned, [1, 1, 2, 4, 1].map(NodeId));
+        assert_eq!(assigned_leader(1, &[]), None);
     }
 }

@@ -6,8 +6,8 @@
 //! because the catalogue needs the peers and the transport needs the catalogue: [`PreparedNode::prepare`]
 //! reads the files and binds the listener, and [`PreparedNode::start`] opens it to peers.
 //!
-//! One node has the bytes of all objects and serves all requests: the store of the cluster ([`STORE_NODE`]).
-//! All others forward requests to it, and storage nodes copy its sealed segments.
+//! Every storage node serves requests. Gateways forward them, and so does every node those for remote-backed
+//! buckets, which the first node serves ([`FIRST_NODE`]).
 //!
 //! Rows of the catalogue are the only lasting state here, besides the files of `mlgw-trust` in the folder
 //! `cluster`. After a power loss a start continues from both.
@@ -42,7 +42,7 @@ pub use joining::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
 pub use node::ClusterNode;
 pub use prepared::{NodeError, NodeOptions, PreparedNode};
 pub use replicas::SegmentServer;
-pub use routes::STORE_NODE;
+pub use routes::FIRST_NODE;
 pub use services::RequestServer;
 pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};
 pub use tokens::{NewToken, TokenError};

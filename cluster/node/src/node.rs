@@ -9,7 +9,7 @@ use crate::peers::RunningTransport;
 use crate::probes::Probes;
 use crate::replicas::{SegmentServer, TransportSegmentPeers};
 use crate::reports::ServingState;
-use crate::routes::{route_table, store_node};
+use crate::routes::{current_table, serving_nodes};
 use crate::services::{NodeServices, RequestServer};
 use crate::status::{ClusterStatus, StatusSources, has_majority};
 use crate::streams::TransportStreams;
@@ -150,11 +150,11 @@ impl ClusterNode {
         shared.catalogue.groups().into_iter().all(is_reached)
     }
 
-    /// True if the store of the cluster serves, as far as this node knows. False while it starts.
+    /// True if another node serves requests that this one forwards, as far as this node knows.
     #[must_use]
-    pub fn is_store_serving(&self) -> bool {
-        let store = store_node(&self.shared.catalogue.nodes());
-        store.is_some_and(|store| store == self.shared.own || self.shared.probes.serves(store))
+    pub fn is_any_other_serving(&self) -> bool {
+        let serving = serving_nodes(&self.shared.catalogue.nodes());
+        serving.into_iter().any(|node| node != self.shared.own && self.shared.probes.serves(node))
     }
 
     /// Counts the copies of all segments. Reads the rows of all segments, and blocks the calling thread.
@@ -207,7 +207,8 @@ impl Drop for NodeState {
     }
 }
 
-/// Keeps addresses, removed ids and routes equal to the rows of nodes, until the future is dropped.
+/// Keeps addresses, removed ids and routes equal to the rows of nodes and buckets, until the future is
+/// dropped.
 pub(crate) async fn follow_nodes(
     catalogue: Catalogue,
     transport: ClusterTransport,
@@ -222,7 +223,7 @@ pub(crate) async fn follow_nodes(
         let forgotten: Vec<NodeId> = removed.iter().copied().collect();
         transport.set_removed(removed);
         forget(&starts, forgotten).await;
-        let table = route_table(&nodes);
+        let table = current_table(&catalogue);
         routes.send_if_modified(|known| {
             let is_new = **known != table;
             if is_new {

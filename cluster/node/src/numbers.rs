@@ -22,3 +22,5 @@ pub(crate) const REPLICA: u16 = 6;
 pub(crate) const APPEND: u16 = 7;
 /// Request to close a replica of an open segment.
 pub(crate) const CLOSE: u16 = 8;
+/// Bytes of a replica of a segment for which a client waits.
+pub(crate) const READ: u16 = 9;

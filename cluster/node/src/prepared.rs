@@ -12,7 +12,7 @@ use crate::peers::{RunningTransport, TransportPeers};
 use crate::probes::{Probes, probe_nodes};
 use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
-use crate::routes::route_table;
+use crate::routes::current_table;
 use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
 use mlgw_common::{Clock, NodeId};
@@ -262,7 +262,7 @@ impl StartedParts {
         let (probes, waits) = (Arc::new(Probes::default()), crate::driver::GroupWaits::default());
         let serving = Arc::new(ServingState::default());
         let certificate = Arc::new(CertificateEnd::new(&credentials));
-        let (sender, routes) = watch::channel(Arc::new(route_table(&catalogue.nodes())));
+        let (sender, routes) = watch::channel(Arc::new(current_table(&catalogue)));
         let mut tasks = JoinSet::new();
         let renewal = CertificateRenewal {
             catalogue: catalogue.clone(),

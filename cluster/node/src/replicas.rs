@@ -5,16 +5,17 @@
 //! who uses them compares their checksums. A body that ends early ends with an error, never as if it were
 //! complete. Nothing is stored here.
 
-use crate::numbers::{APPEND, CLOSE, REPLICA};
+use crate::numbers::{APPEND, CLOSE, READ, REPLICA};
 use crate::peers::RunningTransport;
 use crate::refusals::{NOT_SERVING, REPLICA_REFUSED, refusal};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http_body::Frame;
-use http_body_util::{BodyDataStream, BodyExt as _, Empty, StreamBody};
+use http_body_util::{BodyDataStream, BodyExt as _, Empty, Limited, StreamBody};
 use mlgw_common::NodeId;
-use mlgw_common::time::{Instant, timeout};
+use mlgw_common::time::{Instant, timeout, timeout_at};
+use mlgw_formats::segment_calls::RECORD_READ_BYTES_MAX;
 use mlgw_segments::hot::{ReplicaBytes, SegmentPeers};
 use mlgw_transport::{
     Channel, ClusterTransport, PeerBody, PeerBodyError, ServiceRefusal, StreamAnswer, StreamClass,
@@ -35,12 +36,15 @@ const APPEND_ACCEPT_MAX: Duration = Duration::from_secs(3);
 /// Longest time until another node has closed a replica: it may read the whole file.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
 
+/// Longest time until the bytes that a client waits for have arrived.
+const CLIENT_READ_MAX: Duration = Duration::from_secs(5);
+
 /// Longest time in which an answer delivers nothing to a reader that waits for it.
 const STALL_MAX: Duration = Duration::from_mins(1);
 
 /// Serves the replicas of this node.
 pub trait SegmentServer: Send + Sync + 'static {
-    /// Opens the bytes that an encoded request names.
+    /// Opens the bytes that an encoded request names, for a copy or for a client of another node.
     ///
     /// # Errors
     /// The reason for which they are not served.
@@ -180,9 +184,18 @@ impl TransportSegmentPeers {
     async fn open(&self, node: NodeId, request: Bytes) -> io::Result<ReplicaBytes> {
         let transport = self.running()?;
         let deadline = Instant::now() + ACCEPT_MAX;
-        let body = PeerBody::new(Empty::<Bytes>::new().map_err(|never| match never {}));
-        let opened = transport.stream(node, StreamClass::Transfer, REPLICA, request, body, deadline).await;
+        let class = StreamClass::Transfer;
+        let opened = transport.stream(node, class, REPLICA, request, empty_body(), deadline).await;
         Ok(received_bytes(opened.map_err(io::Error::other)?.body))
+    }
+
+    /// Reads bytes in a stream of the class of forwarded requests, which copies never use up.
+    async fn collect(&self, node: NodeId, request: Bytes) -> io::Result<Bytes> {
+        let transport = self.running()?;
+        let deadline = Instant::now() + CLIENT_READ_MAX;
+        let class = StreamClass::Request;
+        let opened = transport.stream(node, class, READ, request, empty_body(), deadline).await;
+        collected_bytes(opened.map_err(io::Error::other)?.body, deadline).await
     }
 
     async fn open_append(&self, node: NodeId, head: Bytes, frames: ReplicaBytes) -> io::Result<ReplicaBytes> {
@@ -206,6 +219,10 @@ impl SegmentPeers for TransportSegmentPeers {
         self.open(node, request).boxed()
     }
 
+    fn read_for_client(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>> {
+        self.collect(node, request).boxed()
+    }
+
     fn append(
         &self,
         node: NodeId,
@@ -218,6 +235,10 @@ impl SegmentPeers for TransportSegmentPeers {
     fn close(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>> {
         self.send_close(node, request).boxed()
     }
+}
+
+fn empty_body() -> PeerBody {
+    PeerBody::new(Empty::<Bytes>::new().map_err(|never| match never {}))
 }
 
 /// The synced lengths of a replica on another node, as they arrive. The writer judges their delay.
@@ -243,11 +264,23 @@ fn received_bytes(body: PeerBody) -> ReplicaBytes {
     pieces.boxed()
 }
 
+/// All bytes of an answer, as many as a client waits for at most.
+async fn collected_bytes(body: PeerBody, deadline: Instant) -> io::Result<Bytes> {
+    let bytes_max = usize::try_from(RECORD_READ_BYTES_MAX).unwrap_or(usize::MAX);
+    match timeout_at(deadline, Limited::new(body, bytes_max).collect()).await {
+        Ok(collected) => Ok(collected.map_err(io::Error::other)?.to_bytes()),
+        Err(_) => {
+            let late = format!("the bytes did not arrive within {} s", CLIENT_READ_MAX.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, late))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
-        STALL_MAX, SegmentServer, ServedReplicas, TransportSegmentPeers, received_bytes, received_frames,
-        received_lengths,
+        CLIENT_READ_MAX, STALL_MAX, SegmentServer, ServedReplicas, TransportSegmentPeers, collected_bytes,
+        received_bytes, received_frames, received_lengths,
     };
     use crate::refusals::{NOT_SERVING, REPLICA_REFUSED};
     use bytes::Bytes;
@@ -257,6 +290,7 @@ mod tests {
     use http_body_util::{BodyExt as _, StreamBody};
     use mlgw_common::NodeId;
     use mlgw_common::time::{Instant, sleep};
+    use mlgw_formats::segment_calls::RECORD_READ_BYTES_MAX;
     use mlgw_segments::hot::{ReplicaBytes, SegmentPeers as _};
     use mlgw_transport::{PeerBody, PeerBodyError};
     use std::io;
@@ -409,12 +443,35 @@ mod tests {
         assert!(bytes.next().await.is_none());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn bytes_for_a_client_arrive_whole_in_limited_number_and_time() {
+        let deadline = || Instant::now() + CLIENT_READ_MAX;
+        let whole = collected_bytes(peer_body(vec![Ok("a"), Ok("b")]), deadline()).await;
+        assert_eq!(whole.unwrap(), "ab");
+        let cut = PeerBodyError::Cut("reset".to_owned());
+        let cut = collected_bytes(peer_body(vec![Ok("a"), Err(cut)]), deadline()).await.unwrap_err();
+        assert_eq!(cut.to_string(), "the body was cut off: reset");
+
+        let bytes_max = usize::try_from(RECORD_READ_BYTES_MAX).unwrap();
+        for (length, is_accepted) in [(bytes_max, true), (bytes_max + 1, false)] {
+            let frame = Ok::<_, PeerBodyError>(Frame::data(Bytes::from(vec![0; length])));
+            let body = PeerBody::new(StreamBody::new(stream::iter([frame])));
+            assert_eq!(collected_bytes(body, deadline()).await.is_ok(), is_accepted, "{length} bytes");
+        }
+
+        let frames = stream::iter([Ok(Frame::data(Bytes::from_static(b"a")))]).chain(stream::pending());
+        let begin = Instant::now();
+        let late = collected_bytes(PeerBody::new(StreamBody::new(frames)), deadline()).await.unwrap_err();
+        assert_eq!((late.kind(), begin.elapsed()), (io::ErrorKind::TimedOut, CLIENT_READ_MAX));
+    }
+
     #[tokio::test]
     async fn without_a_transport_nothing_is_sent() {
         let peers = TransportSegmentPeers::new(Arc::default());
         let frames = || stream::pending().boxed();
         let errors = [
             peers.read(TWO, Bytes::new()).await.err(),
+            peers.read_for_client(TWO, Bytes::new()).await.err(),
             peers.append(TWO, Bytes::new(), frames()).await.err(),
             peers.close(TWO, Bytes::new()).await.err(),
         ];

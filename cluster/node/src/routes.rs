@@ -1,62 +1,116 @@
-//! The range map of forwarding, from the rows of nodes.
+//! The range map of forwarding, from the rows of nodes and buckets.
 //!
-//! Until open segments are replicated, all keys belong to the store of the cluster ([`STORE_NODE`]). It
-//! cannot be removed yet, so the map never changes once it is known.
+//! Every storage node serves all keys, with one exception. Requests for remote-backed buckets belong to the
+//! [first node](FIRST_NODE), which alone has their clean copies and sends their writes to the origins. It
+//! cannot be removed yet. A member checks the exception by its own rows of buckets, so a map that is out of
+//! date costs a forwarding node one refusal that names the owner. Therefore the map has one epoch only.
 
 use mlgw_common::NodeId;
-use mlgw_formats::schema::Node;
-use mlgw_forwarding::route::RangeMembers;
+use mlgw_formats::schema::{Bucket, Node, NodeRole, NodeState};
+use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{MapEpoch, RouteTable};
+use mlgw_metadata::Catalogue;
 use std::sync::Arc;
 
 /// Epoch of the map.
 const KNOWN: MapEpoch = MapEpoch(1);
 
-/// The node that has the bytes of all objects: the server on which `mlgw cluster init` ran. No other node
-/// ever gets its id.
-pub const STORE_NODE: NodeId = NodeId::SINGLE;
+/// The node on which `mlgw cluster init` ran. It does what runs once per cluster outside of the catalogue:
+/// remote-backed buckets, jobs and rules. No other node ever gets its id.
+pub const FIRST_NODE: NodeId = NodeId::SINGLE;
 
-/// The store of the cluster; `None` while this node does not have its row.
-pub(crate) fn store_node(nodes: &[Arc<Node>]) -> Option<NodeId> {
-    nodes.iter().any(|node| node.node_id() == STORE_NODE).then_some(STORE_NODE)
+/// The first node; `None` while this node does not have its row.
+pub(crate) fn first_node(nodes: &[Arc<Node>]) -> Option<NodeId> {
+    nodes.iter().any(|node| node.node_id() == FIRST_NODE).then_some(FIRST_NODE)
 }
 
-/// The map. Without a known node it is of the first epoch and has no member.
-pub(crate) fn route_table(nodes: &[Arc<Node>]) -> RouteTable {
-    match store_node(nodes) {
-        Some(store) => RouteTable::new(KNOWN, RangeMembers { members: vec![store], leader: Some(store) }),
-        None => RouteTable::default(),
+/// The storage nodes that serve requests, or will when they have started, by id.
+pub(crate) fn serving_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
+    let serves = |node: &&Arc<Node>| {
+        node.role() == NodeRole::Storage && matches!(node.state(), NodeState::Active | NodeState::Draining)
+    };
+    let mut serving: Vec<NodeId> = nodes.iter().filter(serves).map(|node| node.node_id()).collect();
+    serving.sort_unstable();
+    serving
+}
+
+/// The map that follows from the rows of this node.
+pub(crate) fn current_table(catalogue: &Catalogue) -> RouteTable {
+    let buckets = catalogue.buckets(None, None, usize::MAX);
+    route_table(&catalogue.nodes(), buckets.iter().map(|bucket| &**bucket))
+}
+
+/// The map. Without a serving node it is of the first epoch and has no member.
+fn route_table<'a>(nodes: &[Arc<Node>], buckets: impl IntoIterator<Item = &'a Bucket>) -> RouteTable {
+    let members = serving_nodes(nodes);
+    if members.is_empty() {
+        return RouteTable::default();
     }
+    let mut table = RouteTable::new(KNOWN, RangeMembers { members, leader: None });
+    let first = RangeMembers { members: vec![FIRST_NODE], leader: Some(FIRST_NODE) };
+    for bucket in buckets.into_iter().filter(|bucket| bucket.binding.is_some()) {
+        let whole = RangeRoute { begin: String::new(), group: first.clone() };
+        table.add_bucket(&bucket.name, vec![whole]).expect("a range from the first key covers all keys");
+    }
+    table
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KNOWN, STORE_NODE, route_table, store_node};
+    use super::{FIRST_NODE, KNOWN, first_node, route_table, serving_nodes};
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::Node;
+    use mlgw_formats::schema::{Binding, Bucket, Node, NodeRole, NodeState};
     use mlgw_forwarding::route::RouteTarget;
     use mlgw_forwarding::{MapEpoch, RouteTable};
     use std::sync::Arc;
 
-    fn nodes(ids: &[u64]) -> Vec<Arc<Node>> {
-        ids.iter().map(|id| Arc::new(Node { id: *id, ..Node::default() })).collect()
+    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
+        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
+    }
+
+    fn storage(id: u64) -> Arc<Node> {
+        node(id, NodeRole::Storage, NodeState::Active)
+    }
+
+    fn in_bucket(bucket: &str) -> RouteTarget<'_> {
+        RouteTarget { bucket: Some(bucket), key: Some("key") }
     }
 
     #[test]
-    fn all_keys_belong_to_the_node_on_which_the_cluster_began() {
-        assert_eq!(store_node(&nodes(&[1, 2, 3])), Some(STORE_NODE));
-        let table = route_table(&nodes(&[1, 2, 3]));
+    fn every_storage_node_serves_and_remote_backed_buckets_belong_to_the_first_one() {
+        let bound =
+            Bucket { name: "bound".to_owned(), binding: Some(Binding::default()), ..Bucket::default() };
+        let local = Bucket { name: "local".to_owned(), ..Bucket::default() };
+        let table = route_table(&[storage(3), storage(1), storage(2)], [&bound, &local]);
         assert_eq!(table.epoch, KNOWN);
-        let target = RouteTarget { bucket: Some("bucket"), key: Some("key") };
-        assert!(table.is_owner(STORE_NODE, target) && !table.is_owner(NodeId(2), target));
-        assert!(table.is_owner(STORE_NODE, RouteTarget::default()));
+        for id in [1, 2, 3].map(NodeId) {
+            assert!(table.is_owner(id, in_bucket("local")) && table.is_owner(id, in_bucket("unknown")));
+            assert!(table.is_owner(id, RouteTarget::default()));
+            assert_eq!(table.is_owner(id, in_bucket("bound")), id == FIRST_NODE);
+        }
+        assert_eq!(table.members_of(in_bucket("bound")).leader, Some(FIRST_NODE));
     }
 
     #[test]
-    fn without_the_row_of_the_store_there_is_no_member() {
-        for known in [nodes(&[]), nodes(&[2, 3])] {
-            assert_eq!((store_node(&known), route_table(&known)), (None, RouteTable::default()));
+    fn nodes_that_store_nothing_or_do_not_serve_are_not_in_the_map() {
+        let nodes = [
+            storage(1),
+            node(2, NodeRole::Storage, NodeState::Joining),
+            node(3, NodeRole::Gateway, NodeState::Active),
+            node(4, NodeRole::Storage, NodeState::Draining),
+            node(5, NodeRole::Storage, NodeState::Leaving),
+            node(6, NodeRole::Storage, NodeState::Removed),
+        ];
+        assert_eq!(serving_nodes(&nodes), [NodeId(1), NodeId(4)]);
+        assert_eq!(first_node(&nodes), Some(FIRST_NODE));
+    }
+
+    #[test]
+    fn without_rows_of_serving_nodes_there_is_no_member() {
+        for known in [vec![], vec![node(1, NodeRole::Storage, NodeState::Joining)]] {
+            assert_eq!(route_table(&known, []), RouteTable::default());
         }
+        assert_eq!(first_node(&[storage(2), storage(3)]), None);
         assert_eq!(RouteTable::default().epoch, MapEpoch(0));
     }
 }

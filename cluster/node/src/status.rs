@@ -2,7 +2,7 @@
 
 use crate::driver::GroupWaits;
 use crate::probes::Probes;
-use crate::routes::store_node;
+use crate::routes::first_node;
 use mlgw_common::{ClusterId, NodeId, Timestamp};
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
 use mlgw_metadata::{Catalogue, MemberRole};
@@ -49,8 +49,8 @@ pub struct NodeStatus {
     pub joined_ms: i64,
     /// True for the node that answers.
     pub is_own: bool,
-    /// True for the node that has the bytes of all objects.
-    pub is_store: bool,
+    /// True for the node that serves remote-backed buckets and runs jobs.
+    pub is_first: bool,
     /// True if it answers this node; `None` if it was not called yet.
     pub reachable: Option<bool>,
 }
@@ -93,8 +93,8 @@ impl StatusSources<'_> {
     /// Collects the status.
     pub(crate) fn collect(&self) -> ClusterStatus {
         let nodes = self.catalogue.nodes();
-        let store = store_node(&nodes);
-        let node = |node: &Arc<Node>| self.node_status(node, store);
+        let first = first_node(&nodes);
+        let node = |node: &Arc<Node>| self.node_status(node, first);
         let waits = self.waits.lock().values().next().map(ToString::to_string);
         ClusterStatus {
             cluster: self.cluster,
@@ -107,7 +107,7 @@ impl StatusSources<'_> {
         }
     }
 
-    fn node_status(&self, node: &Node, store: Option<NodeId>) -> NodeStatus {
+    fn node_status(&self, node: &Node, first: Option<NodeId>) -> NodeStatus {
         let id = node.node_id();
         let is_own = id == self.own;
         NodeStatus {
@@ -120,7 +120,7 @@ impl StatusSources<'_> {
             cluster_version: node.cluster_version,
             joined_ms: node.joined_ms,
             is_own,
-            is_store: store == Some(id),
+            is_first: first == Some(id),
             reachable: if is_own { Some(true) } else { self.probes.answers(id) },
         }
     }

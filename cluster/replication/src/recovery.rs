@@ -5,6 +5,9 @@
 //!   at the largest length.
 //! - A replica without a file counts only when all replicas have answered: it may never have been opened, or
 //!   its disk was lost with acknowledged bytes.
+//! - Bytes after the last intact record of a replica are a torn write, which was never acknowledged, or a
+//!   record that was acknowledged and is damaged. If they reach beyond the length, the seal waits until all
+//!   have answered. What no replica has intact then stays out of the segment.
 //! - The seal names the owner, every replica with a file, and those that did not answer. All that are not
 //!   known to be whole are marked, and the repair of sealed segments pulls what they lack.
 //!
@@ -24,6 +27,18 @@ pub struct ClosedAnswer {
     pub length: u64,
     /// Bytes before that end that belong to no intact record.
     pub damaged_bytes: u64,
+    /// Bytes after that end, up to the last one that is not zero. They belong to no intact record; 0 without
+    /// a file.
+    pub uncertain_bytes: u64,
+}
+
+/// The reason for which a segment is not sealed yet, with the nodes whose answers are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SealWait {
+    /// Too few replicas with a file are closed.
+    TooFewAnswers(Vec<NodeId>),
+    /// The last record of a replica may be damaged, and these nodes may have it.
+    UncertainEnd(Vec<NodeId>),
 }
 
 /// A seal that follows from the answers of closed replicas.
@@ -57,12 +72,12 @@ pub fn needed_answers(replicas: usize, write_quorum: usize) -> usize {
 /// pulls what it lacks.
 ///
 /// # Errors
-/// The nodes whose answers are missing, if there are too few answers.
+/// The reason and the nodes whose answers are missing, if there are too few answers.
 pub fn decide_seal(
     replicas: &[NodeId],
     write_quorum: usize,
     answers: &BTreeMap<NodeId, ClosedAnswer>,
-) -> Result<RecoveredSeal, Vec<NodeId>> {
+) -> Result<RecoveredSeal, SealWait> {
     decide_seal_by(replicas, write_quorum, answers, ReplicationRules::ALL)
 }
 
@@ -71,7 +86,7 @@ pub(crate) fn decide_seal_by(
     write_quorum: usize,
     answers: &BTreeMap<NodeId, ClosedAnswer>,
     rules: ReplicationRules,
-) -> Result<RecoveredSeal, Vec<NodeId>> {
+) -> Result<RecoveredSeal, SealWait> {
     let with_file = |node: &NodeId| answers.get(node).copied().filter(|answer| answer.has_file);
     let have_all_answered = replicas.iter().all(|node| answers.contains_key(node));
     let files: Vec<ClosedAnswer> = replicas.iter().filter_map(with_file).collect();
@@ -84,7 +99,12 @@ pub(crate) fn decide_seal_by(
         false => 1,
     };
     if counted < needed && !have_all_answered {
-        return Err(replicas.iter().copied().filter(|node| with_file(node).is_none()).collect());
+        let missing = replicas.iter().copied().filter(|node| with_file(node).is_none());
+        return Err(SealWait::TooFewAnswers(missing.collect()));
+    }
+    if !have_all_answered && is_end_uncertain(&files) && rules.has(ReplicationRule::UncertainEndWaits) {
+        let missing = replicas.iter().copied().filter(|node| !answers.contains_key(node));
+        return Err(SealWait::UncertainEnd(missing.collect()));
     }
     let lengths = files.iter().map(|answer| answer.length);
     let is_largest = rules.has(ReplicationRule::LargestLength);
@@ -108,9 +128,15 @@ pub(crate) fn decide_seal_by(
     Ok(RecoveredSeal { length, replicas: replicas.iter().filter(is_named).map(named).collect() })
 }
 
+/// True if a replica may have had a record that ends beyond the intact records of all of them.
+pub(crate) fn is_end_uncertain(files: &[ClosedAnswer]) -> bool {
+    let length = files.iter().map(|answer| answer.length).max().unwrap_or(0);
+    files.iter().any(|answer| answer.length.saturating_add(answer.uncertain_bytes) > length)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ClosedAnswer, RecoveredSeal, decide_seal, needed_answers};
+    use super::{ClosedAnswer, RecoveredSeal, SealWait, decide_seal, needed_answers};
     use mlgw_common::NodeId;
     use std::collections::BTreeMap;
 
@@ -122,16 +148,31 @@ mod tests {
     }
 
     /// The length, and each node with its mark; or the nodes that are missed.
-    type Decided = Result<(u64, Vec<(u64, bool)>), Vec<NodeId>>;
+    type Decided = Result<(u64, Vec<(u64, bool)>), SealWait>;
 
     /// Answers as node, length and damaged bytes. A replica of length 0 has no file.
     fn decided(record: &Listed, answers: &[(u64, u64, u64)]) -> Decided {
-        let answer = |&(node, length, damaged_bytes): &(u64, u64, u64)| {
-            (NodeId(node), ClosedAnswer { has_file: length > 0, length, damaged_bytes })
+        let whole_end = |&(node, length, damaged): &(u64, u64, u64)| (node, length, damaged, 0);
+        decided_with_ends(record, &answers.iter().map(whole_end).collect::<Vec<_>>())
+    }
+
+    /// Answers with the bytes after the last intact record too.
+    fn decided_with_ends(record: &Listed, answers: &[(u64, u64, u64, u64)]) -> Decided {
+        let answer = |&(node, length, damaged_bytes, uncertain_bytes): &(u64, u64, u64, u64)| {
+            let has_file = length > 0;
+            (NodeId(node), ClosedAnswer { has_file, length, damaged_bytes, uncertain_bytes })
         };
         let answers: BTreeMap<NodeId, ClosedAnswer> = answers.iter().map(answer).collect();
         let RecoveredSeal { length, replicas } = decide_seal(&record.0, record.1, &answers)?;
         Ok((length, replicas.iter().map(|replica| (replica.node.0, replica.is_suspect)).collect()))
+    }
+
+    fn too_few(nodes: &[u64]) -> Decided {
+        Err(SealWait::TooFewAnswers(nodes.iter().copied().map(NodeId).collect()))
+    }
+
+    fn uncertain(nodes: &[u64]) -> Decided {
+        Err(SealWait::UncertainEnd(nodes.iter().copied().map(NodeId).collect()))
     }
 
     #[test]
@@ -140,16 +181,16 @@ mod tests {
             assert_eq!(needed_answers(replicas, quorum), needed, "{replicas:?} {quorum}");
         }
         let three = listed(&[1, 2, 3], 2);
-        assert_eq!(decided(&three, &[(2, 500, 0)]), Err(vec![NodeId(1), NodeId(3)]));
+        assert_eq!(decided(&three, &[(2, 500, 0)]), too_few(&[1, 3]));
         // A node that is not in the record never counts.
-        assert_eq!(decided(&three, &[(2, 500, 0), (9, 900, 0)]), Err(vec![NodeId(1), NodeId(3)]));
+        assert_eq!(decided(&three, &[(2, 500, 0), (9, 900, 0)]), too_few(&[1, 3]));
     }
 
     #[test]
     fn a_replica_without_a_file_counts_only_when_all_have_answered() {
         let (three, pair) = (listed(&[1, 2, 3], 2), listed(&[1, 2], 2));
-        assert_eq!(decided(&three, &[(2, 500, 0), (3, 0, 0)]), Err(vec![NodeId(1), NodeId(3)]));
-        assert_eq!(decided(&pair, &[(1, 0, 0)]), Err(vec![NodeId(1), NodeId(2)]), "the owner lost its disk");
+        assert_eq!(decided(&three, &[(2, 500, 0), (3, 0, 0)]), too_few(&[1, 3]));
+        assert_eq!(decided(&pair, &[(1, 0, 0)]), too_few(&[1, 2]), "the owner lost its disk");
         assert_eq!(decided(&pair, &[(1, 0, 0), (2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
         let all = [(1, 0, 0), (2, 500, 0), (3, 0, 0)];
         assert_eq!(decided(&three, &all), Ok((500, vec![(1, true), (2, false)])));
@@ -169,6 +210,33 @@ mod tests {
         assert_eq!(decided(&three, &[(1, 500, 9), (2, 500, 0)]), one_absent, "the third may have them all");
         let longest = Ok((500, vec![(1, true), (2, false), (3, true)]));
         assert_eq!(decided(&three, &[(1, 400, 0), (2, 500, 9), (3, 500, 20)]), longest, "no other is whole");
+    }
+
+    #[test]
+    fn a_last_record_that_may_be_damaged_waits_for_the_node_that_may_have_it() {
+        let three = listed(&[1, 2, 3], 2);
+        let two = [(2, 400, 0, 100), (3, 300, 0, 0)];
+        assert_eq!(decided_with_ends(&three, &two), uncertain(&[1]));
+        let returned = [(1, 500, 0, 0), two[0], two[1]];
+        let expected = Ok((500, vec![(1, false), (2, true), (3, true)]));
+        assert_eq!(decided_with_ends(&three, &returned), expected, "it has the record");
+        let torn = [(1, 400, 0, 30), two[0], two[1]];
+        let expected = Ok((400, vec![(1, false), (2, false), (3, true)]));
+        assert_eq!(decided_with_ends(&three, &torn), expected, "all have answered, and none has it");
+        // Also if the end of a shorter replica is the uncertain one, or all ends are.
+        assert_eq!(decided_with_ends(&three, &[(2, 400, 0, 0), (3, 300, 0, 101)]), uncertain(&[1]));
+        assert_eq!(decided_with_ends(&three, &[(1, 400, 9, 7), (3, 400, 0, 7)]), uncertain(&[2]));
+        let pair = listed(&[1, 2], 2);
+        assert_eq!(decided_with_ends(&pair, &[(2, 400, 0, u64::MAX)]), uncertain(&[1]));
+        // Too few answers come first.
+        assert_eq!(decided_with_ends(&three, &[(2, 400, 0, 100), (3, 0, 0, 0)]), too_few(&[1, 3]));
+    }
+
+    #[test]
+    fn an_uncertain_end_that_is_in_another_replica_delays_nothing() {
+        let three = listed(&[1, 2, 3], 2);
+        let expected = Ok((500, vec![(1, true), (2, true), (3, false)]));
+        assert_eq!(decided_with_ends(&three, &[(2, 400, 0, 100), (3, 500, 0, 0)]), expected);
     }
 
     #[test]

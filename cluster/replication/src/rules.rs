@@ -50,6 +50,9 @@ pub enum ReplicationRule {
     NoFileCountsLast,
     /// The length is the largest one over the answers. Without it a short follower shortens the segment.
     LargestLength,
+    /// A seal waits for all answers if the end of a replica is uncertain beyond its length. Without it a
+    /// damaged last record ends the segment before acknowledged bytes of a node that does not answer.
+    UncertainEndWaits,
     /// Replicas that are shorter than the seal are marked. Without it they count as good.
     ShorterIsMarked,
     /// Replicas with more damage than the best one are marked. Without it they are never healed.
@@ -77,7 +80,7 @@ pub enum ReplicationRule {
 
 impl ReplicationRule {
     /// All rules.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::QuorumSynced,
         Self::PrimaryAmongThem,
         Self::DroppedCount,
@@ -94,6 +97,7 @@ impl ReplicationRule {
         Self::EnoughAnswers,
         Self::NoFileCountsLast,
         Self::LargestLength,
+        Self::UncertainEndWaits,
         Self::ShorterIsMarked,
         Self::DamagedIsMarked,
         Self::OwnerIsNamed,

@@ -131,6 +131,7 @@ needed! {
     without_enough_answers: EnoughAnswers;
     without_no_file_counts_last: NoFileCountsLast;
     without_largest_length: LargestLength;
+    without_uncertain_end_waits: UncertainEndWaits;
     without_shorter_is_marked: ShorterIsMarked;
     without_damaged_is_marked: DamagedIsMarked;
     without_owner_is_named: OwnerIsNamed;

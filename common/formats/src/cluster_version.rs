@@ -8,7 +8,7 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 3;
+pub const CLUSTER_VERSION: u32 = 4;
 
 /// The version of a catalogue that names none.
 pub const FIRST_CLUSTER_VERSION: u32 = 1;
@@ -19,9 +19,13 @@ pub const MEMBERSHIP_CLUSTER_VERSION: u32 = 2;
 /// The first version with several replicas of a segment.
 pub const REPLICATION_CLUSTER_VERSION: u32 = 3;
 
+/// The first version with buckets that are split into ranges when they are created.
+pub const SPLIT_KEYS_CLUSTER_VERSION: u32 = 4;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
-const _: () = assert!(REPLICATION_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(REPLICATION_CLUSTER_VERSION < SPLIT_KEYS_CLUSTER_VERSION);
+const _: () = assert!(SPLIT_KEYS_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +42,7 @@ impl Change {
     #[must_use]
     pub const fn cluster_version(&self) -> u32 {
         match self {
+            Self::CreateBucket(create) if !create.splits.is_empty() => SPLIT_KEYS_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
@@ -103,11 +108,12 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, check_known,
+        CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION,
+        SPLIT_KEYS_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        Change, Command, CreateSegment, LeaseBodies, PlaceSegment, PutNode, RemoveNode, RemoveSegment,
-        SealSegment, SetClusterVersion, SetReplicas,
+        Change, Command, CreateBucket, CreateSegment, LeaseBodies, PlaceSegment, PutNode, RemoveNode,
+        RemoveSegment, SealSegment, SetClusterVersion, SetReplicas, SplitKey,
     };
     use crate::schema::{Node, Replica};
 
@@ -152,5 +158,15 @@ mod tests {
         let create = |followers| Command::from(Change::CreateSegment(create(followers)));
         assert_eq!(check_known(&create(vec![]), 1), Ok(()));
         assert_eq!(check_known(&create(vec![Replica::default()]), 2), later);
+    }
+
+    #[test]
+    fn a_build_of_version_3_does_not_split_buckets() {
+        let create = |splits| CreateBucket { group: Some(1), splits, ..CreateBucket::default() };
+        let create = |splits| Command::from(Change::CreateBucket(create(splits)));
+        assert_eq!(check_known(&create(vec![]), 1), Ok(()));
+        let split = create(vec![SplitKey { key: "m".into(), group: 2 }]);
+        assert_eq!(check_known(&split, 3), Err(LaterCommand { needs: SPLIT_KEYS_CLUSTER_VERSION, known: 3 }));
+        assert_eq!(check_known(&split, 4), Ok(()));
     }
 }

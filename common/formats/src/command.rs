@@ -17,7 +17,7 @@ pub mod upload;
 
 pub use bucket::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, RemoveBucket, SetBucketState,
-    ThawBucket,
+    SplitKey, ThawBucket,
 };
 pub use cluster::{
     AdmitNode, CreateJoinToken, DrainNode, PutAuthority, RemoveAuthority, RemoveJoinToken, RemoveNode,

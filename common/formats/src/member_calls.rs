@@ -15,6 +15,9 @@ use bytes::Bytes;
 use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX};
 use prost::Message;
 
+/// Maximum number of bodies, and of segments, in one question about readers and in its answer: 10 KiB each.
+pub const READERS_BODIES_MAX: usize = 1000;
+
 /// A call to the member of a group on another node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberCall {
@@ -22,7 +25,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub request: Option<MemberRequest>,
 }
 
@@ -54,6 +57,9 @@ pub enum MemberRequest {
     /// Runs a saga on the leader of the system group.
     #[prost(message, tag = "9")]
     Saga(SagaCall),
+    /// Asks a node for the bodies and segments that are being read there.
+    #[prost(message, tag = "10")]
+    Readers(ReadersCall),
 }
 
 /// A vote of a member.
@@ -145,11 +151,28 @@ pub struct SagaCall {
     pub command: Command,
 }
 
+/// Request for the bodies and segments that are being read on a node. Its call names the system group.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ReadersCall {
+    /// Group of the bodies.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// Entry of that group that the node must have applied before it answers. Required with bodies.
+    #[prost(message, optional, tag = "2")]
+    pub applied: Option<LogPosition>,
+    /// Ids of the bodies.
+    #[prost(uint64, repeated, tag = "3")]
+    pub bodies: Vec<u64>,
+    /// Ids of the segments.
+    #[prost(uint64, repeated, tag = "4")]
+    pub segments: Vec<u64>,
+}
+
 /// Answer to a call.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub reply: Option<MemberReply>,
 }
 
@@ -192,6 +215,9 @@ pub enum MemberReply {
     /// The saga came to an end.
     #[prost(message, tag = "12")]
     Saga(SagaReply),
+    /// Those of the bodies and segments that are being read on the node.
+    #[prost(message, tag = "13")]
+    Readers(ReadersReply),
 }
 
 /// Reply without content.
@@ -229,6 +255,17 @@ pub struct SagaReply {
     /// The outcome, as JSON.
     #[prost(bytes = "vec", tag = "1")]
     pub outcome: Vec<u8>,
+}
+
+/// Those of the bodies and segments of a question that are being read.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ReadersReply {
+    /// Ids of the bodies.
+    #[prost(uint64, repeated, tag = "1")]
+    pub bodies: Vec<u64>,
+    /// Ids of the segments.
+    #[prost(uint64, repeated, tag = "2")]
+    pub segments: Vec<u64>,
 }
 
 /// Reason to decline a proposal or a read.
@@ -282,10 +319,14 @@ impl MemberCall {
     /// Decodes the call in `bytes`; the returned request exists.
     ///
     /// # Errors
-    /// If `bytes` is longer than a call may be, or no call of this version.
+    /// If `bytes` is longer than a call may be, or no call of this version; if a question about readers has
+    /// too many ids, or has bodies and no log entry.
     pub fn read(bytes: Bytes) -> Result<(u32, MemberRequest), FormatError> {
         let call: Self = decode(bytes, "a call")?;
         let request = call.request.ok_or_else(|| of_later_version("a call"))?;
+        if let MemberRequest::Readers(readers) = &request {
+            readers.check()?;
+        }
         Ok((call.group, request))
     }
 }
@@ -300,10 +341,27 @@ impl MemberAnswer {
     /// Decodes the answer in `bytes`.
     ///
     /// # Errors
-    /// If `bytes` is longer than an answer may be, or no answer of this version.
+    /// If `bytes` is longer than an answer may be, or no answer of this version; if an answer about readers
+    /// has too many ids.
     pub fn read(bytes: Bytes) -> Result<MemberReply, FormatError> {
         let answer: Self = decode(bytes, "an answer")?;
-        answer.reply.ok_or_else(|| of_later_version("an answer"))
+        let reply = answer.reply.ok_or_else(|| of_later_version("an answer"))?;
+        if let MemberReply::Readers(readers) = &reply {
+            check_count(&readers.bodies, "bodies")?;
+            check_count(&readers.segments, "segments")?;
+        }
+        Ok(reply)
+    }
+}
+
+impl ReadersCall {
+    fn check(&self) -> Result<(), FormatError> {
+        check_count(&self.bodies, "bodies")?;
+        check_count(&self.segments, "segments")?;
+        if !self.bodies.is_empty() && self.applied.is_none() {
+            return Err(FormatError("a question about readers has bodies and no log entry".into()));
+        }
+        Ok(())
     }
 }
 
@@ -390,6 +448,15 @@ pub fn log_id(position: Option<&LogPosition>) -> Option<LogId> {
 
 fn of_later_version(what: &str) -> FormatError {
     FormatError(format!("{what} is of a later version"))
+}
+
+fn check_count(ids: &[u64], what: &str) -> Result<(), FormatError> {
+    if ids.len() > READERS_BODIES_MAX {
+        return Err(FormatError(format!(
+            "a message about readers has more than {READERS_BODIES_MAX} {what}"
+        )));
+    }
+    Ok(())
 }
 
 fn encode(message: &impl Message) -> Bytes {

@@ -15,6 +15,9 @@ use std::ops::Range;
 /// Maximum number of bytes that one request asks for.
 pub const SEGMENT_READ_BYTES_MAX: u64 = 1 << 30;
 
+/// Maximum number of bytes that one request for a client asks for: more than the largest record has.
+pub const RECORD_READ_BYTES_MAX: u64 = 2 << 20;
+
 /// Maximum length of an encoded request.
 const REQUEST_BYTES_MAX: usize = 128;
 
@@ -36,6 +39,9 @@ pub struct ReadReplica {
     /// Offset of the byte after the last one.
     #[prost(uint64, tag = "5")]
     pub to: u64,
+    /// True if a client waits for the bytes. Then an open segment is read too.
+    #[prost(bool, tag = "6")]
+    pub is_foreground: bool,
 }
 
 impl ReadReplica {
@@ -43,7 +49,15 @@ impl ReadReplica {
     #[must_use]
     pub const fn new(segment: SegmentId, seed: SegmentSeed, range: Range<u64>) -> Self {
         let (generation, stamp) = (seed.generation.0, seed.stamp.0);
-        Self { segment: segment.0, generation, stamp, from: range.start, to: range.end }
+        let (from, to) = (range.start, range.end);
+        Self { segment: segment.0, generation, stamp, from, to, is_foreground: false }
+    }
+
+    /// Returns the request for `range` of a segment, at most [`RECORD_READ_BYTES_MAX`] bytes, for which a
+    /// client waits.
+    #[must_use]
+    pub const fn for_client(segment: SegmentId, seed: SegmentSeed, range: Range<u64>) -> Self {
+        Self { is_foreground: true, ..Self::new(segment, seed, range) }
     }
 
     /// Returns the segment.
@@ -76,8 +90,9 @@ impl ReadReplica {
     /// If the bytes are no request of this format, or its range is empty or too long.
     pub fn decode_request(bytes: &[u8]) -> Result<Self, FormatError> {
         let request: Self = decode_short(bytes)?;
+        let bytes_max = if request.is_foreground { RECORD_READ_BYTES_MAX } else { SEGMENT_READ_BYTES_MAX };
         match request.to.checked_sub(request.from) {
-            Some(1..=SEGMENT_READ_BYTES_MAX) => Ok(request),
+            Some(length) if (1..=bytes_max).contains(&length) => Ok(request),
             _ => Err(FormatError("a request for bytes of a segment has an empty or too long range".into())),
         }
     }
@@ -176,6 +191,10 @@ pub struct ClosedReplica {
     /// Bytes before that end that belong to no intact record.
     #[prost(uint64, tag = "3")]
     pub damaged_bytes: u64,
+    /// Bytes after that end, up to the last one that is not zero: a torn write, or a damaged record; 0
+    /// without a file.
+    #[prost(uint64, tag = "4")]
+    pub uncertain_bytes: u64,
 }
 
 impl ClosedReplica {
@@ -191,7 +210,9 @@ impl ClosedReplica {
     /// If the bytes are no answer of this format, or contradict themselves.
     pub fn decode_answer(bytes: &[u8]) -> Result<Self, FormatError> {
         let answer: Self = decode_short(bytes)?;
-        if answer.damaged_bytes > answer.length || (!answer.has_file && answer.length > 0) {
+        let end = answer.length.checked_add(answer.uncertain_bytes);
+        let is_possible = answer.damaged_bytes <= answer.length && end.is_some();
+        if !is_possible || (!answer.has_file && end != Some(0)) {
             return Err(FormatError("the state of a closed replica contradicts itself".into()));
         }
         Ok(answer)
@@ -207,7 +228,9 @@ fn decode_short<M: prost::Message + Default>(bytes: &[u8]) -> Result<M, FormatEr
 
 #[cfg(test)]
 mod tests {
-    use super::{CloseReplica, ClosedReplica, OpenReplica, ReadReplica, SEGMENT_READ_BYTES_MAX};
+    use super::{
+        CloseReplica, ClosedReplica, OpenReplica, RECORD_READ_BYTES_MAX, ReadReplica, SEGMENT_READ_BYTES_MAX,
+    };
     use crate::schema::{SegmentClass, encode};
     use crate::segment_header::{NewSegment, SegmentHeader};
     use bytes::Bytes;
@@ -259,11 +282,24 @@ mod tests {
 
     #[test]
     fn a_replica_without_a_file_has_no_bytes() {
-        let decoded = |has_file, length, damaged_bytes| {
-            ClosedReplica::decode_answer(&encode(&ClosedReplica { has_file, length, damaged_bytes })).is_ok()
+        let decoded = |has_file, length, damaged_bytes, uncertain_bytes| {
+            let answer = ClosedReplica { has_file, length, damaged_bytes, uncertain_bytes };
+            ClosedReplica::decode_answer(&encode(&answer)).is_ok()
         };
-        assert!(decoded(true, 100, 100) && decoded(false, 0, 0));
-        assert!(!decoded(false, 64, 0) && !decoded(true, 64, 65));
+        assert!(decoded(true, 100, 100, u64::MAX - 100) && decoded(false, 0, 0, 0));
+        assert!(!decoded(false, 64, 0, 0) && !decoded(false, 0, 0, 1) && !decoded(true, 64, 65, 0));
+        assert!(!decoded(true, 100, 0, u64::MAX - 99));
+    }
+
+    #[test]
+    fn the_answer_of_a_node_that_states_no_uncertain_bytes_has_none() {
+        // Format 1; has_file is true, length is 100.
+        let before = [1, 0x08, 1, 0x10, 100];
+        let answer = ClosedReplica { has_file: true, length: 100, damaged_bytes: 0, uncertain_bytes: 0 };
+        assert_eq!(ClosedReplica::decode_answer(&before), Ok(answer));
+        assert_eq!(answer.encode_answer(), before.to_vec());
+        let more = ClosedReplica { uncertain_bytes: 7, ..answer };
+        assert_eq!(more.encode_answer(), [&before[..], &[4 << 3, 7]].concat());
     }
 
     #[test]
@@ -275,5 +311,19 @@ mod tests {
         assert!(decoded(5, 6) && decoded(0, SEGMENT_READ_BYTES_MAX));
         assert!(!decoded(5, 5) && !decoded(6, 5) && !decoded(0, SEGMENT_READ_BYTES_MAX + 1));
         assert!(ReadReplica::decode_request(&[]).is_err());
+    }
+
+    #[test]
+    fn a_request_for_a_client_is_short_and_otherwise_the_same() {
+        let range = |length| 7..7 + length;
+        let request = ReadReplica::for_client(SegmentId(7), SEED, range(RECORD_READ_BYTES_MAX));
+        assert!(request.is_foreground);
+        assert_eq!(ReadReplica::decode_request(&request.encode_request()), Ok(request));
+        let long = ReadReplica::for_client(SegmentId(7), SEED, range(RECORD_READ_BYTES_MAX + 1));
+        assert!(ReadReplica::decode_request(&long.encode_request()).is_err());
+        // The version before has no field 6: it sends none, and skips it.
+        let background = ReadReplica::new(SegmentId(7), SEED, range(RECORD_READ_BYTES_MAX));
+        let expected = [&background.encode_request()[..], &[6 << 3, 1]].concat();
+        assert_eq!(request.encode_request(), expected);
     }
 }

@@ -1,6 +1,6 @@
-//! Heads of requests: target, query, operation, headers, ranges, sources of copies. Properties: a range is
-//! inside of its object; a decoded key is valid; a query whose operation writes an object or a bucket
-//! contains no sub-resource.
+//! Heads of requests: target, query, operation, headers, ranges, sources of copies, split keys. Properties:
+//! a range is inside of its object; a decoded key is valid; split keys ascend; a query whose operation writes
+//! an object or a bucket contains no sub-resource.
 
 use crate::input::Input;
 use http::request::Parts;
@@ -10,6 +10,7 @@ use mlgw_wire::headers::{check_headers, hoist};
 use mlgw_wire::operation::{Operation, RequestView, check_query};
 use mlgw_wire::query::Query;
 use mlgw_wire::range;
+use mlgw_wire::split_keys::parse_split_keys;
 use mlgw_wire::target::RequestTarget;
 
 /// The parts of a request that determine its operation.
@@ -62,6 +63,9 @@ pub fn run(data: &[u8]) {
     }
     if let Some(Ok(source)) = text("x-amz-copy-source").map(CopySource::parse) {
         assert_eq!(ObjectKey::new(source.key.as_str()), Ok(source.key));
+    }
+    if let Ok(keys) = parse_split_keys(&head.headers) {
+        assert!(keys.as_slice().is_sorted_by(|a, b| a.as_bytes() < b.as_bytes()));
     }
     let _ = hoist(&mut head.headers, &query);
 }

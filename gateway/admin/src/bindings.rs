@@ -15,6 +15,7 @@ use http::StatusCode;
 use mlgw_api::{BindRequest, RefreshRequest, RefreshResult};
 use mlgw_background::jobs::dataset_of_bucket;
 use mlgw_cache::remote_backed::CachedBucket;
+use mlgw_common::SplitKeys;
 use mlgw_config::SettingType as _;
 use mlgw_formats::schema::{BindMode, Binding, Bucket};
 use mlgw_metadata::{DeleteBucketError, NewBucket};
@@ -53,7 +54,13 @@ pub(super) async fn bind(
         this.check_origin(&binding).await?;
         let region = this.loaded.load().config.s3.region.clone();
         let resource = name.as_str().to_owned();
-        let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: Some(binding) };
+        let new = NewBucket {
+            name,
+            owner: OWNER.to_owned(),
+            region,
+            binding: Some(binding),
+            split_keys: SplitKeys::default(),
+        };
         let catalogue = &this.stored.catalogue;
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(catalogue, &bucket)?)?;

@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BindingInfo, BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
-use mlgw_common::{BucketName, Timestamp};
+use mlgw_common::{BucketName, SplitKeys, Timestamp};
 use mlgw_config::SettingType as _;
 use mlgw_credentials::quota::{parse_request, quota_info, used_info};
 use mlgw_formats::schema::{Binding, Bucket};
@@ -72,7 +72,9 @@ pub(super) async fn create(
     let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let name = bucket_name(&request.name)?;
-        let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: None };
+        let split_keys = SplitKeys::new(&request.split_keys)
+            .map_err(|why| ApiError::invalid(format!("split_keys: {why}.")))?;
+        let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: None, split_keys };
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(&catalogue, &bucket)?)?;
         Ok(AuditedChange { resource: request.name, before: Value::Null, after, answer: None })

@@ -123,7 +123,7 @@ fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
         cluster_version: node.cluster_version,
         joined: Timestamp(node.joined_ms).to_string(),
         own: node.is_own,
-        store: node.is_store,
+        first: node.is_first,
         reachable: node.reachable,
     }
 }
@@ -167,9 +167,12 @@ fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
             format!("{named} has joined and does not serve yet."),
             "Start it with `mlgw serve`.",
         )),
-        NodeState::Active | NodeState::Draining | NodeState::Leaving if node.is_store => Some(finding(
+        NodeState::Active | NodeState::Draining | NodeState::Leaving if node.is_first => Some(finding(
             Health::Critical,
-            format!("{named} does not answer; it serves all S3 requests of the cluster, so they fail."),
+            format!(
+                "{named} does not answer; it runs jobs and rules, and serves remote-backed buckets, so their \
+                 requests fail."
+            ),
             advice,
         )),
         NodeState::Active | NodeState::Draining | NodeState::Leaving => {

@@ -76,6 +76,7 @@ impl Admin {
             .with(&["memory", "miss"], MetricValue::Count(memory.misses))
             .with(&["hot", "cached"], MetricValue::Count(hot.reads_inline))
             .with(&["hot", "disk"], MetricValue::Count(hot.reads_disk))
+            .with(&["hot", "replica"], MetricValue::Count(hot.reads_other_replica))
             .with(&["hot", "error"], MetricValue::Count(hot.read_errors))
             .with(&["upstream", "range"], MetricValue::Count(hot.remote_reads));
         Ok(vec![

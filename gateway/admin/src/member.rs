@@ -1,9 +1,8 @@
-//! Admin API of a node of a cluster that only forwards requests: it serves no objects and has no engine.
+//! Admin API of a node of a cluster other than the first one.
 //!
 //! It has its probes and metrics, its settings and the cluster. Everything else is refused with the node that
-//! has it. A node is ready while the store of the cluster answers, because every S3 request is forwarded to
-//! that node. Nothing is stored here besides lines of the audit log; the copies of segments on a storage node
-//! are only counted.
+//! has it. A storage node is ready while most voters of each group answer it, and a gateway while a storage
+//! node serves. Nothing is stored here besides lines of the audit log.
 
 use super::cluster::described;
 use super::context::AdminContext;
@@ -24,8 +23,8 @@ use mlgw_auth::AuthRules;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes, list_settings};
 use mlgw_credentials::Keyring;
-use mlgw_node::{ClusterNode, ClusterStatus, NodeStatus};
-use mlgw_segments::hot::HotTier;
+use mlgw_node::{ClusterNode, ClusterStatus};
+use mlgw_segments::tiers::Tiers;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::audit::AuditLog;
 use mlgw_telemetry::exposition::MetricFamily;
@@ -33,7 +32,7 @@ use mlgw_telemetry::table::CONNECTIONS_LIMIT;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Shared state of the handlers on a node that only forwards requests.
+/// Shared state of the handlers on a node other than the first one.
 pub struct MemberAdmin {
     /// This node of the cluster.
     pub cluster: ClusterNode,
@@ -57,8 +56,8 @@ pub struct MemberAdmin {
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
     pub ready: AtomicBool,
-    /// Segment store with the copies of this node; `None` on a node of the role `gateway`, which has none.
-    pub segments: Option<HotTier>,
+    /// The tiers of a storage node; `None` on a gateway.
+    pub tiers: Option<Tiers>,
 }
 
 impl FromRef<Arc<MemberAdmin>> for AdminContext {
@@ -73,7 +72,7 @@ impl FromRef<Arc<MemberAdmin>> for AdminContext {
     }
 }
 
-/// Returns the router of a listener of a node that only forwards requests.
+/// Returns the router of a listener of a node other than the first one.
 pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
     let context = AdminContext::from_ref(admin);
     let signed = axum::middleware::from_fn_with_state(context, require_member_signature);
@@ -104,21 +103,38 @@ async fn settings(State(admin): State<Arc<MemberAdmin>>) -> Json<SettingList> {
 async fn metrics(State(admin): State<Arc<MemberAdmin>>) -> Result<Response, ApiError> {
     let mut families = admin.metrics.families();
     families.push(MetricFamily::single(CONNECTIONS_LIMIT, level(admin.connections_max)));
-    families.extend(admin.segments.iter().flat_map(|segments| progress_families(&segments.replication())));
+    let progress = admin.tiers.iter().flat_map(|tiers| progress_families(&tiers.hot.replication()));
+    families.extend(progress);
     families.extend(process_families(admin.started));
     probes::exposition(families)
 }
 
 async fn readyz(State(admin): State<Arc<MemberAdmin>>) -> Response {
-    let reason = match admin.ready.load(Relaxed) {
-        true if admin.cluster.is_store_serving() => None,
-        true => store_obstacle(&admin.cluster.status())
-            .or_else(|| Some("the node that stores all objects starts or stops".to_owned())),
-        false => Some("draining".to_owned()),
-    };
-    match reason {
+    match admin.obstacle() {
         None => "ready\n".into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
+}
+
+impl MemberAdmin {
+    fn obstacle(&self) -> Option<&'static str> {
+        let cluster = &self.cluster;
+        let (accepts, is_storage) = (self.ready.load(Relaxed), self.tiers.is_some());
+        member_obstacle(accepts, is_storage, || cluster.has_majorities(), || cluster.is_any_other_serving())
+    }
+}
+
+/// Returns the reason for which a node is not ready, if there is one.
+pub(super) fn member_obstacle(
+    accepts: bool,
+    is_storage: bool,
+    has_majorities: impl FnOnce() -> bool,
+    is_other_serving: impl FnOnce() -> bool,
+) -> Option<&'static str> {
+    match (accepts, is_storage) {
+        (false, _) => Some("draining"),
+        (true, true) => (!has_majorities()).then_some("most voters of a group do not answer"),
+        (true, false) => (!is_other_serving()).then_some("no storage node serves, as far as this node knows"),
     }
 }
 
@@ -132,33 +148,16 @@ async fn refuse(State(admin): State<Arc<MemberAdmin>>, request: Request) -> ApiE
     }
 }
 
-/// Returns the error for a path that only the node with the objects has.
+/// Returns the error for a path that only the first node has.
 pub(super) fn other_node(status: &ClusterStatus, path: &str) -> ApiError {
-    let owner = store_of(status).map_or_else(
+    let first = status.nodes.iter().find(|node| node.is_first);
+    let owner = first.map_or_else(
         || "the node on which `mlgw cluster init` ran".to_owned(),
-        |store| described(store).replacen("Node", "node", 1),
+        |first| described(first).replacen("Node", "node", 1),
     );
     let message = format!(
-        "This node only forwards S3 requests, and {owner} has {path}. Send the request to the admin API of \
-         that node: run the command there, or give its URL with --endpoint."
+        "In a cluster one node has {path}: {owner}. Send the request to the admin API of that node: run the \
+         command there, or give its URL with --endpoint."
     );
     ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message)
-}
-
-/// Returns the reason why S3 requests cannot be forwarded, if there is one.
-pub(super) fn store_obstacle(status: &ClusterStatus) -> Option<String> {
-    let Some(store) = store_of(status) else {
-        return Some("the nodes of the cluster are not known yet".to_owned());
-    };
-    let named = described(store);
-    match store.reachable {
-        _ if store.is_own => None,
-        Some(true) => None,
-        Some(false) => Some(format!("{named} stores all objects and does not answer")),
-        None => Some(format!("{named} stores all objects and was not called yet")),
-    }
-}
-
-fn store_of(status: &ClusterStatus) -> Option<&NodeStatus> {
-    status.nodes.iter().find(|node| node.is_store)
 }

@@ -246,6 +246,7 @@ pub(super) fn policy_refusal(error: PolicyError) -> ApiError {
             "FilesGone",
             format!("The files of version {number} were removed; apply them again."),
         ),
+        PolicyError::DeletesInCluster(_) => error_with(StatusCode::CONFLICT, "DeletesInCluster"),
         PolicyError::Propose(error) => S3Error::from(error).into(),
         PolicyError::Read(error) => S3Error::from(error).into(),
         PolicyError::Internal(_) => error_with(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),

@@ -1,7 +1,7 @@
 //! Metrics of the copies of segments on the nodes of a cluster.
 //!
 //! Every storage node exposes the progress of its own copies. Segments with missing or damaged copies are
-//! exposed by the store of the cluster alone, because every node counts the same segments.
+//! exposed by the first node of the cluster alone, because every node counts the same segments.
 
 use super::Admin;
 use super::figures::level;
@@ -10,15 +10,18 @@ use mlgw_node::CopyStatus;
 use mlgw_segments::hot::ReplicationStatus;
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
-    REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_REMOVED,
-    SEGMENTS_BELOW_COPIES, SEGMENTS_SUSPECT,
+    REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_READ_BYTES,
+    REPLICA_REMOVED, SEGMENTS_BELOW_COPIES, SEGMENTS_SUSPECT,
 };
 
 impl Admin {
     /// Returns the copies of segments; without peers there are none.
     pub(super) fn replica_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
-        let mut families = progress_families(&self.stored.tiers.hot.replication());
+        let hot = &self.stored.tiers.hot;
+        let mut families = progress_families(&hot.replication());
+        let read_bytes = hot.metrics().read_bytes_other_replica;
+        families.push(MetricFamily::single(REPLICA_READ_BYTES, MetricValue::Count(read_bytes)));
         families.extend(copy_families(&cluster.copies()?));
         Ok(families)
     }

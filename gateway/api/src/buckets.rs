@@ -53,4 +53,8 @@ pub struct NewBucketRequest {
     /// Region of the bucket; the server's region if absent.
     #[serde(default)]
     pub region: Option<String>,
+    /// Keys at which the bucket is split into ranges, ascending by their bytes, at most 63. The ranges are
+    /// spread over the object groups.
+    #[serde(default)]
+    pub split_keys: Vec<String>,
 }

@@ -74,8 +74,8 @@ pub struct ClusterNodeInfo {
     pub joined: String,
     /// True for the node that responds.
     pub own: bool,
-    /// True for the node that serves the S3 requests of all nodes.
-    pub store: bool,
+    /// True for the first node, which runs jobs and rules, and serves remote-backed buckets.
+    pub first: bool,
     /// True if it answers the responding node; absent before the first attempt.
     pub reachable: Option<bool>,
 }

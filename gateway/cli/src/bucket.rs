@@ -32,6 +32,10 @@ pub enum BucketCommand {
         /// Region of the bucket. Default: the server's.
         #[arg(long)]
         region: Option<String>,
+        /// Key at which the bucket is split into ranges, which are spread over the object groups; repeatable,
+        /// in ascending order.
+        #[arg(long = "split-key", value_name = "KEY")]
+        split_keys: Vec<String>,
     },
     /// Delete an empty bucket.
     Delete {
@@ -121,8 +125,8 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
         BucketCommand::Show { bucket } => {
             out.document(&client.get::<BucketInfo>(&path(&bucket)).await?, show)
         }
-        BucketCommand::Create { bucket, region } => {
-            let new = NewBucketRequest { name: bucket.clone(), region };
+        BucketCommand::Create { bucket, region, split_keys } => {
+            let new = NewBucketRequest { name: bucket.clone(), region, split_keys };
             let created: BucketInfo = client.call(Method::POST, "/v1/buckets", Some(&new)).await?;
             out.done(&created, &format!("Created the bucket {bucket}."))
         }

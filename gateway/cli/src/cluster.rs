@@ -93,16 +93,16 @@ fn show(cluster: &ClusterInfo) -> String {
         out.push('\n');
     }
     let on_node = |node: Option<u64>| node.map_or_else(|| "unknown".to_owned(), |id| format!("on node {id}"));
-    let store = cluster.nodes.iter().find(|node| node.store).map(|node| node.id);
+    let first = cluster.nodes.iter().find(|node| node.first).map(|node| node.id);
     out += &pairs(&[
         ("cluster", cluster.cluster.clone()),
         ("this node", cluster.node.to_string()),
-        ("objects", on_node(store)),
+        ("jobs", on_node(first)),
         ("duty", on_node(cluster.duty)),
         ("certificate", format!("valid until {}", cluster.certificate_expires)),
         ("membership", waits(cluster)),
         ("copies", copies(cluster)),
-        ("open", open_segments(cluster, &on_node(store))),
+        ("open", open_segments(cluster)),
     ]);
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
     let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "BUILD", "JOINED"];
@@ -147,7 +147,7 @@ fn can_be_complete(cluster: &ClusterInfo) -> bool {
 }
 
 /// Describes the segments that are appended to, and where their bytes are when they are acknowledged.
-fn open_segments(cluster: &ClusterInfo, store: &str) -> String {
+fn open_segments(cluster: &ClusterInfo) -> String {
     let copies = &cluster.copies;
     if copies.open_segments == 0 {
         return "no segments".to_owned();
@@ -155,7 +155,7 @@ fn open_segments(cluster: &ClusterInfo, store: &str) -> String {
     let segments = counted(copies.open_segments, "segment");
     match copies.wanted {
         // The number of storage nodes, up to three.
-        0 | 1 => format!("{segments}, {store} alone"),
+        0 | 1 => format!("{segments}, on one node alone"),
         _ => format!("{segments}, each chunk on two nodes before it is acknowledged"),
     }
 }
@@ -232,7 +232,7 @@ mod tests {
             cluster_version: 2,
             joined: "2026-11-27T00:00:00.000Z".into(),
             own: id == 1,
-            store: id == 1,
+            first: id == 1,
             reachable: Some(true),
         }
     }
@@ -291,12 +291,12 @@ mod tests {
         let text = show(&cluster());
         for expected in [
             "cluster      00000000000000ab\n",
-            "objects      on node 1\n",
+            "jobs         on node 1\n",
             "duty         on node 1\n",
             "certificate  valid until 2027-11-27T00:00:00.000Z\n",
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
-            "open         2 segments, on node 1 alone\n",
+            "open         2 segments, on one node alone\n",
             "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    BUILD  JOINED\n",
             "1     n1    10.0.0.1:9002  storage  active  this node  0.1.0  2026-11-27T00:00:00.000Z\n",
             "2     n2    10.0.0.2:9002  gateway  active  yes        0.1.0  2026-11-27T00:00:00.000Z\n",

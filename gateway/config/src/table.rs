@@ -232,7 +232,8 @@ settings! {
         /// Directories of its segments, best one for each disk; they must exist.
         dirs: Vec<PathBuf> = "", start;
         /// Name of the upstream to which segments are spilled: from the cold tier, or from the hot tier if
-        /// there is no cold tier. Unset: no spilling to an upstream.
+        /// there is no cold tier. Unset: no spilling to an upstream. In a cluster only the first node spills
+        /// to it, and all storage nodes need its settings.
         upstream: Option<String> = "", start;
         /// Start even if segments are missing because a disk or an upstream is lost; reads of them fail.
         start_without_missing: bool = "false", start;
@@ -308,7 +309,8 @@ settings! {
         checkpoint_interval: Duration = "5m", start;
         /// Raft groups over which new buckets are spread, 1 to 16. Each has a log position, memtables and
         /// tables of its own. The number of groups never falls: a lower value adds none. The quota of an
-        /// access key counts in each group by itself.
+        /// access key counts in each group by itself. `mlgw cluster init` makes at least three groups of
+        /// objects, and a node of a cluster adds none.
         object_groups: u64 = "1", start;
     }
     /// Connections between the nodes of a cluster, and copies of segments. A server without peers does not

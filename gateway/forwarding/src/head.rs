@@ -25,13 +25,13 @@ pub struct ForwardedContext {
     pub client: SocketAddr,
     /// True if the client's connection is encrypted.
     pub is_secure: bool,
-    /// Time at which the first node received the head. Signatures are judged by it.
+    /// Time at which the forwarding node received the head. Signatures are judged by it.
     pub received: Timestamp,
     /// Id in the response and in the logs of both nodes.
     pub request_id: String,
     /// Epoch of the range map by which the member was chosen.
     pub epoch: MapEpoch,
-    /// Bucket and key as the first node reads them from the head.
+    /// Bucket and key as the forwarding node reads them from the head.
     pub target: ForwardedTarget,
     /// Body that the client announced.
     pub body: DeclaredBody,

@@ -6,12 +6,13 @@
 //!
 //! Invariant: every byte is verified against its checksum before it is returned. Compaction may move bytes
 //! during a read. The reader then reads the record of the body again. Before the first of several pieces it
-//! pins the segments. This module only reads, so a power failure changes nothing.
+//! pins the segments, and waits for their rows if this node does not have them yet. This module only reads, so
+//! a power failure changes nothing.
 
 use crate::ObjectError;
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, DECOMPRESSED_PIECE_BYTES, LOOKUP_RETRIES_MAX};
-use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
+use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
 use mlgw_segments::fair::ServiceClass;
@@ -46,9 +47,10 @@ pub enum BodyReadError {
 impl From<BodyReadError> for ObjectError {
     fn from(error: BodyReadError) -> Self {
         match &error {
-            BodyReadError::Segment(mlgw_segments::hot::SegmentReadError::Unreachable { .. }) => {
-                Self::Unreachable(error.to_string())
-            }
+            BodyReadError::Segment(
+                mlgw_segments::hot::SegmentReadError::Unreachable { .. }
+                | mlgw_segments::hot::SegmentReadError::NoReplica { .. },
+            ) => Self::Unreachable(error.to_string()),
             _ => Self::Unreadable(error.to_string()),
         }
     }
@@ -144,6 +146,8 @@ impl BodyReader {
             let (first, extent, piece) = self.piece().ok_or(BodyReadError::Missing(self.at))?;
             let next = self.at + (piece.end - piece.start);
             if next < self.end && !self.pin_segments() {
+                // Boxed because it is rare and its future is large.
+                Box::pin(self.tiers.hot.await_segments(&self.segment_ids())).await?;
                 self.reload_extents()?;
                 continue;
             }
@@ -204,11 +208,14 @@ impl BodyReader {
         }
     }
 
+    fn segment_ids(&self) -> Vec<SegmentId> {
+        self.extents.iter().map(|(_, extent)| extent.segment_id()).collect()
+    }
+
     /// Pins the segments before the first of several pieces. Returns false if a segment no longer exists.
     fn pin_segments(&mut self) -> bool {
         if self.map.is_none() && self.segments.is_none() {
-            let segments = self.extents.iter().map(|(_, extent)| extent.segment_id()).collect();
-            self.segments = self.tiers.hot.pin(segments);
+            self.segments = self.tiers.hot.pin(self.segment_ids());
             return self.segments.is_some();
         }
         true

@@ -110,6 +110,7 @@ mod tests {
             "bucket list",
             "bucket show b",
             "bucket create b --region eu-west-1",
+            "bucket create b --split-key g --split-key p",
             "bucket delete b --yes",
             "object show s3://b/k",
             "tier compact",

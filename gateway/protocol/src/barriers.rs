@@ -1,9 +1,10 @@
 //! Barriers of requests: what a request reads contains every change that any node acknowledged before it.
 //!
-//! A read waits for the groups of its keys. It waits for the system group only before it reports that a
-//! bucket, key or upload does not exist, because the copy of the bucket on this node may be an old one. A
-//! change also waits for the system group first: it cannot be repeated once its body was read. A server
-//! without peers has no barriers.
+//! A read of a key waits for the group of the key. It waits for the system group only before it reports that
+//! a bucket, key or upload does not exist, because the copy of the bucket on this node may be an old one. A
+//! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere. A
+//! change also waits for it first: it cannot be repeated once its body was read. An access key that this node
+//! does not have is looked up again after a barrier. A server without peers has no barriers.
 
 use crate::Gateway;
 use crate::request::AuthenticatedRequest;
@@ -30,7 +31,8 @@ pub(crate) async fn wait(
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
 ) -> Result<AwaitedBucket, S3Error> {
-    if bucket_now(gateway, request) == AwaitedBucket(None) || !is_read(operation) {
+    let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
+    if !is_known || !is_read(operation) || request.target.key.is_none() {
         pass(gateway, BarrierScope::System).await?;
     }
     let awaited = bucket_now(gateway, request);
@@ -45,6 +47,11 @@ pub(crate) async fn wait(
         pass(gateway, scope).await?;
     }
     Ok(awaited)
+}
+
+/// Waits until the rows of buckets contain every acknowledged change.
+pub(crate) async fn until_bucket(gateway: &Gateway) -> Result<(), S3Error> {
+    if are_needless(gateway) { Ok(()) } else { pass(gateway, BarrierScope::System).await }
 }
 
 /// True if a request read the bucket for which it waited. Waits for the system group first if the read found
@@ -63,6 +70,21 @@ pub(crate) async fn is_current(
         pass(gateway, BarrierScope::System).await?;
     }
     Ok(bucket_now(gateway, request) == awaited)
+}
+
+/// Authenticates a caller by `verify`. An access key that is unknown here may be a new one, so the rows of
+/// access keys are current before it is refused.
+pub(crate) async fn authenticate<T>(
+    gateway: &Gateway,
+    verify: impl Fn() -> Result<T, S3Error>,
+) -> Result<T, S3Error> {
+    let verified = verify();
+    let is_unknown = verified.as_ref().is_err_and(|error| error.code() == Code::InvalidAccessKeyId);
+    if !is_unknown || are_needless(gateway) {
+        return verified;
+    }
+    pass(gateway, BarrierScope::System).await?;
+    verify()
 }
 
 fn bucket_now(gateway: &Gateway, request: &AuthenticatedRequest<'_>) -> AwaitedBucket {

@@ -11,6 +11,7 @@ use mlgw_metadata::{CreateBucketError, NewBucket};
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::elements::CreateDocument;
 use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::split_keys::parse_split_keys;
 use mlgw_wire::values::header_value;
 use mlgw_wire::xml::Xml;
 use mlgw_wire::xml_input::parse;
@@ -52,7 +53,8 @@ pub fn list(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Res
     Ok(xml(out.finish("ListAllMyBucketsResult")))
 }
 
-/// CreateBucket. Repeating it succeeds in us-east-1 and is `BucketAlreadyOwnedByYou` elsewhere.
+/// CreateBucket. Repeating it succeeds in us-east-1 and is `BucketAlreadyOwnedByYou` elsewhere; the ranges of
+/// the bucket stay as they are.
 ///
 /// # Errors
 /// Those of S3.
@@ -63,6 +65,7 @@ pub async fn create(
 ) -> S3Result {
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
+    let split_keys = parse_split_keys(&request.head.headers)?;
     let document = document::read(request, upload, document::DOCUMENT_TERMS).await?;
     let requested_region = match document.iter().all(u8::is_ascii_whitespace) {
         true => None,
@@ -73,6 +76,7 @@ pub async fn create(
         owner: request.principal.owner.clone(),
         region: requested_region.unwrap_or_else(|| gateway.config.region.clone()),
         binding: None,
+        split_keys,
     };
     let location = format!("/{}", new.name);
     let region = new.region.clone();

@@ -1,10 +1,11 @@
 //! The S3 edge of a node: it serves each request itself, or forwards it to a member of the key's group.
 //!
-//! A node without peers serves everything. A member serves the keys that it owns and forwards the others. A
-//! node that stores nothing forwards everything; it has no catalogue, no store and no access keys, and needs
-//! only the parts of [`ForwardingEdge`].
+//! A node without peers serves everything. A member serves all keys except those of remote-backed buckets,
+//! which it forwards to the node that serves them. A node that stores nothing forwards everything; it has no
+//! objects and no segments, and needs only the parts of [`ForwardingEdge`].
 
 use crate::forwarded::route_target;
+use crate::member::{other_owner, source_bucket};
 use crate::observed_response::observe_response;
 use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
@@ -14,8 +15,9 @@ use futures_util::future::Either;
 use http::Request;
 use http::request::Parts;
 use http_body_util::{BodyDataStream, BodyExt as _};
+use mlgw_common::Clock;
 use mlgw_common::limits::SMALL_BODY_BYTES;
-use mlgw_common::{Clock, NodeId};
+use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::{
     DeclaredBody, ForwardFailure, ForwardedBody, ForwardedContext, ForwardedResponse, ForwardedTarget,
     Forwarder, MapEpoch, OutgoingRequest, RouteTable,
@@ -38,15 +40,15 @@ use tokio::sync::watch;
 pub enum S3Edge {
     /// A node without peers.
     Local(Arc<Gateway>),
-    /// A member of some groups.
+    /// A member of all groups.
     Member(Arc<MemberEdge>),
     /// A node that stores nothing.
     Forwarding(Arc<ForwardingEdge>),
 }
 
-/// Edge of a member: serves the keys that it owns and forwards the others.
+/// Edge of a member: serves what it owns and forwards the rest.
 pub struct MemberEdge {
-    /// Serves the keys that this node owns.
+    /// Serves the requests that this node owns.
     pub gateway: Arc<Gateway>,
     /// Forwards the others.
     pub forwarding: ForwardingEdge,
@@ -93,24 +95,16 @@ impl S3Edge {
 impl MemberEdge {
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
         let (head, body) = request.into_parts();
-        let own = self.gateway.ids.node();
-        let is_own = self.forwarding.is_owner(own, &head);
+        let other_owner = other_owner(&self.gateway, &head).await;
         let request = Request::from_parts(head, body);
-        match is_own {
-            true => handle(Arc::clone(&self.gateway), request, peer).await,
-            false => self.forwarding.handle(request, peer).await,
+        match other_owner {
+            None => handle(Arc::clone(&self.gateway), request, peer).await,
+            Some(_) => self.forwarding.handle(request, peer).await,
         }
     }
 }
 
 impl ForwardingEdge {
-    /// Returns true if `own` answers the request with this head. A target that is not well-formed is refused
-    /// by any node.
-    fn is_owner(&self, own: NodeId, head: &Parts) -> bool {
-        let target = RequestTarget::parse(head, &self.domains);
-        target.is_ok_and(|target| self.routes.borrow().is_owner(own, route_target(&target)))
-    }
-
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
         let (head, body) = request.into_parts();
         let now = self.clock.now();
@@ -152,8 +146,9 @@ impl ForwardingEdge {
         observed.operation = HttpRequestView(head, &query).operation(target.level());
         let table = Arc::clone(&self.routes.borrow());
         context.epoch = table.epoch;
-        let target = route_target(&target);
-        context.target = ForwardedTarget::of(target);
+        context.target = ForwardedTarget::of(route_target(&target));
+        let source = source_bucket(head);
+        let target = routed_target(&table, route_target(&target), source.as_deref());
         let request = OutgoingRequest { head, context, target, turn, body };
         let answered = stage("forward", self.forwarder.forward(&table, request)).await?;
         let ForwardedResponse { member, response } = answered;
@@ -161,6 +156,18 @@ impl ForwardingEdge {
         let (head, body) = response.into_parts();
         Ok(S3Response::from_parts(head, response_body(body).await?))
     }
+}
+
+/// Returns the target by which the member is chosen: that of the request, or the bucket from which it copies
+/// if other nodes own that bucket.
+fn routed_target<'a>(
+    table: &RouteTable,
+    target: RouteTarget<'a>,
+    source: Option<&'a str>,
+) -> RouteTarget<'a> {
+    let from = RouteTarget { bucket: source, key: None };
+    let is_elsewhere = source.is_some() && table.members_of(from).leader.is_some();
+    if is_elsewhere { from } else { target }
 }
 
 /// Returns the body of a member's answer. A small one is complete before the head is sent, so its failure is

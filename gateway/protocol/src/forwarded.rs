@@ -11,6 +11,7 @@
 //! both.
 
 use crate::client_body::ReceivedClientBody;
+use crate::member::other_owner;
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -72,12 +73,16 @@ impl ForwardedRequests {
         let refused =
             |error: mlgw_forwarding::HeadError| RoutingVerdict::Refused { reason: error.to_string() };
         let (head, context) = decode_head(head).map_err(refused)?;
-        // A target that is not well-formed is refused by the first node, and by any other alike.
+        // A target that is not well-formed is refused by the forwarding node, and by any other alike.
         let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
         if ForwardedTarget::of(route_target(&target)) != context.target {
             return Err(RoutingVerdict::Refused { reason: OTHER_TARGET.to_owned() });
         }
         let table = table_at(self.routes.clone(), context.epoch).await;
+        // The map of either node may be older than the bucket.
+        if let Some(owner) = other_owner(&self.gateway, &head).await {
+            return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
+        }
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
         let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
         let account = self.memory.account(context.client.ip());

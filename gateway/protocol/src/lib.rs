@@ -22,6 +22,7 @@ pub mod get;
 pub mod keep_alive;
 pub mod list;
 mod list_versions;
+pub mod member;
 pub mod multipart;
 pub mod object_headers;
 mod observed_response;
@@ -45,6 +46,7 @@ use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use lanes::WorkloadLanes;
+use member::{MemberPart, NODE_HEADER};
 use mlgw_auth::principal::Principal;
 use mlgw_auth::{AuthRules, BodyRequirement, authenticate};
 use mlgw_body::BodyTerms;
@@ -118,6 +120,8 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     /// Ids of requests.
     pub ids: Arc<RequestIds>,
+    /// Part of this node in its cluster; `None` for a server without peers.
+    pub member: Option<MemberPart>,
 }
 
 /// Answers one request.
@@ -159,6 +163,9 @@ async fn respond(
         }
         Err(error) => finish_error(error, &mut observed, &head, arrival.id),
     };
+    if let Some(member) = &gateway.member {
+        response.headers_mut().insert(NODE_HEADER, member.header.clone());
+    }
     observed_response::observe_response(observed, &head, &mut response);
     response
 }
@@ -183,7 +190,7 @@ fn add_headers(response: &mut S3Response, id: &str) {
 /// Times of a request.
 #[derive(Clone, Copy, Debug)]
 struct RequestTimes {
-    /// Time at which the first node received the head, by the clock of that node.
+    /// Time at which the node of the client's connection received the head, by the clock of that node.
     received: Timestamp,
     /// Time at which this node began to answer.
     now: Timestamp,
@@ -221,7 +228,12 @@ async fn answer(
         return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, times)).await;
     }
     let verify = || authenticate(head, &query, &gateway.keyring, times.received, &gateway.config.rules);
-    let authenticated = stage_sync("authenticate", verify)?;
+    let authenticated = match stage_sync("authenticate", verify) {
+        Err(error) if error.code() == Code::InvalidAccessKeyId => {
+            Box::pin(barriers::authenticate(gateway, verify)).await?
+        }
+        verified => verified?,
+    };
     let principal = authenticated.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
     observed.record_caller(&principal.access_key, target.bucket.as_deref());
     // Not earlier: a signature covers the query as it was sent.

@@ -7,7 +7,7 @@
 use super::object_headers;
 use super::request::{AuthenticatedRequest, Query, RequestTarget};
 use super::response::{S3Response, S3Result, empty, xml};
-use super::{Gateway, RequestTimes, access_hooks, conditions, remote_backed, unsigned};
+use super::{Gateway, RequestTimes, access_hooks, barriers, conditions, remote_backed, unsigned};
 use crate::client_body::ReceivedClientBody;
 use crate::put::{BodySource, writer};
 use http::request::Parts;
@@ -51,7 +51,8 @@ pub(crate) async fn post_object(
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;
-    let grant = post::verify(&fields, name, &gateway.keyring, times.received, &gateway.config.rules)?;
+    let verify = || post::verify(&fields, name, &gateway.keyring, times.received, &gateway.config.rules);
+    let grant = barriers::authenticate(gateway, verify).await?;
     let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
     drop(unproven);
     let key = key(&fields)?;
@@ -59,6 +60,7 @@ pub(crate) async fn post_object(
         return Err(S3Error::new(Code::AccessDenied));
     }
     // Not earlier, so that a form without a signature cannot discover names of buckets or upstreams.
+    barriers::until_bucket(gateway).await?;
     let bucket = gateway.objects.bucket(name)?;
     if let Some(binding) = &bucket.binding {
         return Err(remote_backed::not_offered(&bucket.name, binding, "PostObject"));

@@ -51,15 +51,9 @@ pub(super) fn print(facts: &BannerFacts<'_>) {
 pub(super) fn stored_data(config: &Config, machine: &MachineSizes, node: &NodeDescription) -> String {
     let mut text = disk(config, machine);
     if node.is_clustered() {
-        text += &format!("{}, stores all objects\n", membership(config, node));
+        text += &format!("{}\n", membership(config, node));
     }
     text
-}
-
-/// Returns the lines about the data of a storage node that forwards.
-pub(super) fn replica_data(config: &Config, machine: &MachineSizes, node: &NodeDescription) -> String {
-    let (disk, membership) = (disk(config, machine), membership(config, node));
-    format!("{disk}{membership}, forwards requests, copies segments\n")
 }
 
 /// Returns the line about the disk of a server with segments.
@@ -132,9 +126,7 @@ fn python_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        FileBudget, connections, forwarded_data, python_text, replica_data, shell_word, stored_data, usage,
-    };
+    use super::{FileBudget, connections, forwarded_data, python_text, shell_word, stored_data, usage};
     use mlgw_api::AccessKeyRole;
     use mlgw_auth::key::SigningAccessKey;
     use mlgw_auth::principal::Principal;
@@ -163,11 +155,11 @@ mod tests {
         let alone = NodeDescription::first(Timestamp(0)).unwrap();
         assert_eq!(stored_data(&config, &machine, &alone).lines().count(), 1);
         let reached = "of cluster 0000000000000005, reached by other nodes at 127.0.0.1:9002";
-        let store = stored_data(&config, &machine, &member(1));
-        assert!(store.ends_with(&format!("\nnode 1 {reached}, stores all objects\n")), "{store}");
-        let replica = replica_data(&config, &machine, &member(2));
-        let expected = format!("\nnode 2 {reached}, forwards requests, copies segments\n");
-        assert!(replica.contains("hot capacity") && replica.ends_with(&expected), "{replica}");
+        let stored = stored_data(&config, &machine, &member(2));
+        assert!(
+            stored.contains("hot capacity") && stored.ends_with(&format!("\nnode 2 {reached}\n")),
+            "{stored}"
+        );
         let other = forwarded_data(&config, &member(2));
         assert!(other.ends_with(&format!("\nnode 2 {reached}, forwards requests\n")), "{other}");
     }

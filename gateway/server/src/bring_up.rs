@@ -8,7 +8,9 @@ use super::ServeError;
 use super::error::io_error;
 use super::files::FileBudget;
 use super::member;
-use super::remote_backed::{RemoteBackedParts, open_remote_backed, persist_budgets, start_write_back};
+use super::remote_backed::{
+    RemoteBackedParts, open_remote_backed, persist_budgets, start_write_back, write_back_elsewhere,
+};
 use super::segment_store::{OpenSegments, start_scrub};
 use super::start::{ClusterPart, StartResources, remove_leftovers, root_from_environment};
 use mlgw_background::access_journal::AccessJournal;
@@ -25,10 +27,10 @@ use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::etag::EtagSource;
-use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, learning, system};
+use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, following, learning, system};
 use mlgw_protocol::upload_ids::UploadIds;
 use mlgw_segments::decisions::Decisions;
-use mlgw_segments::hot::{Scrub, Upstreams};
+use mlgw_segments::hot::{ObjectVerifier, Scrub, Upstreams};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::Tiers;
 use mlgw_store::data_dir::DataDir;
@@ -42,6 +44,8 @@ pub(super) struct ServerEngine {
     pub(super) dir: DataDir,
     /// The node's handle on its cluster; `None` for a server without peers.
     pub(super) cluster: Option<ClusterNode>,
+    /// Its part in the cluster.
+    pub(super) part: ClusterPart,
     _start_reserve: AbortOnDropHandle<()>,
     /// Locks of segment directories outside the data directory, which has its own lock.
     _segments: Vec<File>,
@@ -55,7 +59,8 @@ pub(super) struct ServerEngine {
     pub(super) retention: Arc<RetentionState>,
     access_journal: AccessJournal,
     pub(super) writeback: WriteBack,
-    sender: Sender,
+    /// Sends dirty writes; `None` on a member, which has none.
+    sender: Option<Sender>,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
     pub(super) policies: Arc<Policies>,
@@ -72,14 +77,17 @@ impl ServerEngine {
         let upload_ids = UploadIds::open(&catalogue).await?;
         let segments = OpenSegments::open(config, &start, &catalogue, cluster.as_ref()).await?;
         let OpenSegments { hot, upstreams, decisions } = segments;
-        let StartResources { mut dir, sealer, segments, machine, files, clock, .. } = start;
+        let StartResources { mut dir, part, sealer, segments, machine, files, clock } = start;
         // The log, the state and the directories now carry the identity.
         dir.finish_marking()?;
         remove_leftovers(&dir, &dir.location(config));
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let proofs = Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()));
-        let scrub = start_scrub(config, &dir, &clock, Some(proofs), &catalogue, &tiers.hot)?;
-        let policies = policies(config, &machine, &clock, &catalogue).await?;
+        // One node compares the objects with their checksums; each one verifies its own segments.
+        let proofs = part.is_first().then(|| {
+            Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone())) as Arc<dyn ObjectVerifier>
+        });
+        let scrub = start_scrub(config, &dir, &clock, proofs, &catalogue, &tiers.hot)?;
+        let policies = policies(config, part, &machine, &clock, &catalogue).await?;
         let PolicyStatistics { policy_driver, retention, access_journal } =
             PolicyStatistics::open(config, &dir, &machine, &policies, &*clock)?;
         let parts = RemoteBackedParts {
@@ -90,10 +98,18 @@ impl ServerEngine {
             decisions: &decisions,
             policy_driver: &policy_driver,
         };
-        let remote_backed = open_remote_backed(config, dir.lineage(), parts).await?;
+        let remote_backed = match part.is_first() {
+            true => open_remote_backed(config, dir.lineage(), parts).await?,
+            false => RemoteBackedBuckets::default(),
+        };
         let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
-        tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every));
+        match part.is_first() {
+            true => {
+                drop(tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every)))
+            }
+            false => drop(tokio::spawn(following::run(policy()))),
+        }
         tokio::spawn(system::run(policy(), tiers.clone(), remote_backed.clone(), Arc::clone(&clock)));
         let parts = WriteBackParts {
             catalogue: catalogue.clone(),
@@ -102,7 +118,10 @@ impl ServerEngine {
             bytes_max: config.dirty_bytes_max(&machine),
             budgets: persist_budgets(config),
         };
-        let (writeback, sender) = start_write_back(parts, &tiers, &decisions)?;
+        let (writeback, sender) = match part.is_first() {
+            true => start_write_back(parts, &tiers, &decisions)?,
+            false => write_back_elsewhere(parts)?,
+        };
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
         let keyring = match cluster {
             None => Keyring::open(catalogue.clone(), sealer, clock.clone(), root_from_environment()?).await?,
@@ -111,6 +130,7 @@ impl ServerEngine {
         Ok(Self {
             dir,
             cluster,
+            part,
             _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
             _segments: segments,
             machine,
@@ -140,7 +160,9 @@ impl ServerEngine {
             cluster.stop_segments();
         }
         self.scrub.stop();
-        self.sender.stop().await;
+        if let Some(sender) = self.sender {
+            sender.stop().await;
+        }
         if let Some(copies) = self.remote_backed.copies() {
             copies.shutdown().await;
         }
@@ -166,7 +188,11 @@ async fn open_catalogue(
         return Ok((Catalogue::open(start.catalogue_options(config)?).await?, None));
     }
     let (catalogue, cluster) = member::open_catalogue(config, start).await?;
-    member::unless_superseded(&cluster, member::until_current(&catalogue)).await?;
+    let is_current = async {
+        member::until_member(&cluster).await;
+        member::until_current(&catalogue).await;
+    };
+    member::unless_superseded(&cluster, is_current).await?;
     Ok((catalogue, Some(cluster)))
 }
 
@@ -214,9 +240,10 @@ fn policy_driver_blocks_max(machine: &MachineSizes) -> usize {
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
 }
 
-/// Opens the running policy, including watched files.
+/// Opens the running policy, including watched files. Those of one node of a cluster count.
 async fn policies(
     config: &Config,
+    part: ClusterPart,
     machine: &MachineSizes,
     clock: &Arc<dyn Clock>,
     catalogue: &Catalogue,
@@ -226,7 +253,12 @@ async fn policies(
         gpu_count: (config.policy.gpu_count > 0).then_some(config.policy.gpu_count),
         memory_bytes: machine.memory_bytes,
     };
-    let (files, frameworks) = (config.policy.files.clone(), config.policy.frameworks.clone());
-    let watched = WatchedPolicyFiles { files, frameworks };
+    let watched = match part.is_first() {
+        true => WatchedPolicyFiles {
+            files: config.policy.files.clone(),
+            frameworks: config.policy.frameworks.clone(),
+        },
+        false => WatchedPolicyFiles::default(),
+    };
     Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
 }

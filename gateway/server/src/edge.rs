@@ -5,8 +5,9 @@ use mlgw_auth::AuthRules;
 use mlgw_common::Clock;
 use mlgw_config::Config;
 use mlgw_forwarding::Forwarder;
-use mlgw_node::ClusterNode;
+use mlgw_node::{ClusterNode, FIRST_NODE};
 use mlgw_protocol::edge::{ForwardingEdge, MemberEdge, S3Edge};
+use mlgw_protocol::member::MemberPart;
 use mlgw_protocol::request_ids::RequestIds;
 use mlgw_protocol::{Gateway, S3Config};
 use mlgw_telemetry::GatewayMetrics;
@@ -34,6 +35,7 @@ pub(super) fn gateway_of(engine: &ServerEngine, config: &Config, metrics: &Arc<G
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),
         ids: Arc::new(RequestIds::new(engine.dir.lineage().node)),
+        member: engine.cluster.as_ref().map(|cluster| MemberPart::new(cluster.id(), FIRST_NODE)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The server of requests that other nodes forward to the store of the cluster.
+//! The server of requests that other nodes of the cluster forward to this storage node.
 //!
 //! A forwarded request counts as one of the S3 listener: it takes the same memory, and a stop waits for its
 //! answer. A node that stops refuses further ones before they begin, so nothing of them was done.

@@ -7,9 +7,9 @@
 //! while the server runs. A process that is killed loses no acknowledged write, because the next start
 //! replays the log.
 //!
-//! The data directory decides what starts: a server without peers, the store of a cluster, or a node that
-//! forwards to the store. The first two have the same engine and the same parts that run over it. A storage
-//! node that forwards has copies of segments besides.
+//! The data directory decides what starts: a server without peers, a storage node of a cluster, or a gateway,
+//! which stores nothing. The first two have the same engine. A server without peers and the first node of a
+//! cluster run jobs, rules and write-back over it, and have the whole admin API.
 
 mod banner;
 mod bring_up;
@@ -17,7 +17,7 @@ mod edge;
 mod error;
 pub mod files;
 mod forwarded;
-mod forwarding_node;
+mod gateway_node;
 mod listeners;
 pub mod logging;
 mod member;
@@ -25,8 +25,8 @@ pub mod notify;
 mod object_keys;
 mod reload;
 mod remote_backed;
-mod replica_store;
 mod running;
+mod running_member;
 mod segment_store;
 mod signals;
 mod start;
@@ -37,12 +37,13 @@ pub use error::ServeError;
 use bring_up::ServerEngine;
 use error::io_error;
 use files::FileBudget;
-use forwarding_node::{ForwardingNode, RunningForwarder};
+use gateway_node::GatewayNode;
 use logging::LogControl;
 use mlgw_common::SystemClock;
 use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_node::ClusterNode;
 use running::RunningServer;
+use running_member::RunningMember;
 use signals::{SignalAction, Signals};
 use start::{ClusterPart, StartResources};
 use std::io;
@@ -117,45 +118,44 @@ async fn until_superseded(cluster: Option<&ClusterNode>) {
 
 /// The open parts of a server, by its part in a cluster.
 enum OpenNode {
-    Server(Box<ServerEngine>),
-    Forwarding(Box<ForwardingNode>),
+    Storage(Box<ServerEngine>),
+    Gateway(Box<GatewayNode>),
 }
 
 impl OpenNode {
     async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
         let start = StartResources::take(config, files, Arc::new(SystemClock))?;
         Ok(match start.part {
-            ClusterPart::Alone | ClusterPart::Store => {
-                Self::Server(Box::new(ServerEngine::open(config, start).await?))
+            ClusterPart::Alone | ClusterPart::First | ClusterPart::Member => {
+                Self::Storage(Box::new(ServerEngine::open(config, start).await?))
             }
-            ClusterPart::Replica | ClusterPart::Gateway => {
-                Self::Forwarding(Box::new(ForwardingNode::open(config, start).await?))
-            }
+            ClusterPart::Gateway => Self::Gateway(Box::new(GatewayNode::open(config, start).await?)),
         })
     }
 
     async fn start(&self, loaded: LoadedConfig) -> Result<RunningNode, ServeError> {
         Ok(match self {
-            Self::Server(engine) => {
-                RunningNode::Server(Box::new(RunningServer::start(engine, loaded).await?))
-            }
-            Self::Forwarding(node) => {
-                RunningNode::Forwarding(Box::new(RunningForwarder::start(node, loaded).await?))
-            }
+            Self::Storage(engine) => match &engine.cluster {
+                Some(cluster) if !engine.part.is_first() => {
+                    RunningNode::Member(Box::new(RunningMember::serve(engine, cluster, loaded).await?))
+                }
+                _ => RunningNode::Server(Box::new(RunningServer::start(engine, loaded).await?)),
+            },
+            Self::Gateway(node) => RunningNode::Member(Box::new(RunningMember::forward(node, loaded).await?)),
         })
     }
 
     fn cluster(&self) -> Option<&ClusterNode> {
         match self {
-            Self::Server(engine) => engine.cluster.as_ref(),
-            Self::Forwarding(node) => Some(node.cluster()),
+            Self::Storage(engine) => engine.cluster.as_ref(),
+            Self::Gateway(node) => Some(&node.cluster),
         }
     }
 
     async fn close(self) {
         match self {
-            Self::Server(engine) => engine.close().await,
-            Self::Forwarding(node) => node.close().await,
+            Self::Storage(engine) => engine.close().await,
+            Self::Gateway(node) => node.close().await,
         }
     }
 }
@@ -163,21 +163,21 @@ impl OpenNode {
 /// The running parts of a server, over its open parts.
 enum RunningNode {
     Server(Box<RunningServer>),
-    Forwarding(Box<RunningForwarder>),
+    Member(Box<RunningMember>),
 }
 
 impl RunningNode {
     fn reload(&self, sources: &ConfigSources, log: &LogControl) {
         match self {
             Self::Server(server) => server.reload(sources, log),
-            Self::Forwarding(forwarder) => forwarder.reload(sources, log),
+            Self::Member(member) => member.reload(sources, log),
         }
     }
 
     async fn drain(self, signals: &mut Signals) {
         match self {
             Self::Server(server) => server.drain(signals).await,
-            Self::Forwarding(forwarder) => forwarder.drain(signals).await,
+            Self::Member(member) => member.drain(signals).await,
         }
     }
 }

@@ -106,12 +106,17 @@ pub(super) fn start_write_back(
     parts: WriteBackParts,
     tiers: &Tiers,
     decisions: &Decisions,
-) -> Result<(WriteBack, Sender), ServeError> {
+) -> Result<(WriteBack, Option<Sender>), ServeError> {
     let catalogue = parts.catalogue.clone();
     let (writeback, new_queues) = WriteBack::open(parts).map_err(write_back_error)?;
     let (tiers, decisions) = (tiers.clone(), decisions.clone());
     let context = SenderContext { writeback: writeback.clone(), catalogue, tiers, decisions };
-    Ok((writeback, Sender::start(context, new_queues)))
+    Ok((writeback, Some(Sender::start(context, new_queues))))
+}
+
+/// Returns the write-back of a member that forwards requests for remote-backed buckets. It sends nothing.
+pub(super) fn write_back_elsewhere(parts: WriteBackParts) -> Result<(WriteBack, Option<Sender>), ServeError> {
+    Ok((WriteBack::elsewhere(parts).map_err(write_back_error)?, None))
 }
 
 fn write_back_error(error: mlgw_metadata::ReadError) -> ServeError {

@@ -29,6 +29,7 @@ use mlgw_background::stored_objects::StoredObjects;
 use mlgw_common::histogram::Durations;
 use mlgw_config::{ConfigSources, LoadedConfig};
 use mlgw_listener::tls::Certificate;
+use mlgw_node::ClusterNode;
 use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::watched_files;
 use mlgw_protocol::Gateway;
@@ -104,7 +105,9 @@ impl RunningServer {
             metrics,
             admin: AdminApi::Server(Arc::clone(&admin)),
         });
-        serve_peers(engine, gateway, memory, &listeners);
+        if let Some(cluster) = &engine.cluster {
+            serve_peers(cluster, gateway, memory, &listeners);
+        }
         let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
@@ -147,13 +150,12 @@ impl RunningServer {
 }
 
 /// Serves requests that other nodes of the cluster forward, and reports to them that this node serves.
-fn serve_peers(
-    engine: &ServerEngine,
+pub(super) fn serve_peers(
+    cluster: &ClusterNode,
     gateway: Arc<Gateway>,
     memory: RequestMemory,
     listeners: &OpenListeners,
 ) {
-    let Some(cluster) = &engine.cluster else { return };
     let requests = ForwardedRequests { gateway, memory, routes: cluster.routes() };
     let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
     cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));

@@ -1,9 +1,8 @@
 //! The segments of a node: options, start, settings that change while it runs, and replicas for other nodes.
 //!
-//! The store of all objects and a storage node with copies keep their segments alike: in the directories of
-//! the configuration, within its limits of space and flash writes, with their state files in the data
-//! directory. They differ in what runs over the segments. After a power loss the start opens the segments by
-//! the rows of the catalogue.
+//! All storage nodes keep their segments alike: in the directories of the configuration, within its limits of
+//! space and flash writes, with their state files in the data directory. After a power loss the start opens
+//! the segments by the rows of the catalogue.
 
 use super::ServeError;
 use super::error::io_error;
@@ -122,10 +121,10 @@ fn remote_tier_options(config: &Config, start: &StartResources, upstreams: &Upst
     RemoteTierOptions {
         upstreams: upstreams.clone(),
         spill_to: match start.part {
-            ClusterPart::Alone | ClusterPart::Store => config.cold.upstream.clone(),
-            // The owner of a segment places it. A prefix of an upstream belongs to the first server that
-            // claims it, and must stay free for the owner.
-            ClusterPart::Replica | ClusterPart::Gateway => None,
+            ClusterPart::Alone | ClusterPart::First => config.cold.upstream.clone(),
+            // A prefix of an upstream belongs to the first server that claims it. Segments of other nodes
+            // stay on their disks.
+            ClusterPart::Member | ClusterPart::Gateway => None,
         },
         keys: Arc::new(ObjectKeys(start.sealer.clone())),
         leftovers: start.dir.path().join("upstream-leftovers.json"),

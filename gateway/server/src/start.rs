@@ -12,8 +12,8 @@ use mlgw_common::{ByteSize, Clock, Secret};
 use mlgw_config::{Config, Durability, MachineSizes};
 use mlgw_credentials::{RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
-use mlgw_metadata::{BodyRelease, CatalogueOptions, CheckpointOptions};
-use mlgw_node::STORE_NODE;
+use mlgw_metadata::{CatalogueOptions, CheckpointOptions};
+use mlgw_node::FIRST_NODE;
 use mlgw_store::data_dir::{self, DataDir};
 use mlgw_store::node_file::{DirectoryRole, NodeDescription};
 use mlgw_store::{StoreLocation, checkpoint_dir};
@@ -26,11 +26,12 @@ use std::sync::Arc;
 pub(super) enum ClusterPart {
     /// It has no cluster.
     Alone,
-    /// It has the bytes of all objects of its cluster.
-    Store,
-    /// It forwards all S3 requests to the store of its cluster, and has copies of sealed segments.
-    Replica,
-    /// It forwards all S3 requests to the store of its cluster, and stores nothing.
+    /// The first node of its cluster: a storage node that also does what runs once per cluster, besides the
+    /// duties of the catalogue.
+    First,
+    /// Another storage node. It serves all objects, and forwards requests for remote-backed buckets.
+    Member,
+    /// It forwards all S3 requests, and stores nothing.
     Gateway,
 }
 
@@ -39,10 +40,15 @@ impl ClusterPart {
     fn of(node: &NodeDescription) -> Self {
         match node.role {
             _ if !node.is_clustered() => Self::Alone,
-            _ if node.node_id() == STORE_NODE => Self::Store,
-            DirectoryRole::Storage => Self::Replica,
+            _ if node.node_id() == FIRST_NODE => Self::First,
+            DirectoryRole::Storage => Self::Member,
             DirectoryRole::Gateway => Self::Gateway,
         }
+    }
+
+    /// True if the server does what runs once per cluster: jobs, rules, remote-backed buckets and write-back.
+    pub(super) const fn is_first(self) -> bool {
+        matches!(self, Self::Alone | Self::First)
     }
 }
 
@@ -73,7 +79,7 @@ impl StartResources {
             return Err(ServeError::DurabilityOfNode);
         }
         let segments = match part {
-            ClusterPart::Alone | ClusterPart::Store | ClusterPart::Replica => lock_segment_dirs(config)?,
+            ClusterPart::Alone | ClusterPart::First | ClusterPart::Member => lock_segment_dirs(config)?,
             ClusterPart::Gateway => Vec::new(),
         };
         let machine = MachineSizes::detect(&config.segments_dir());
@@ -104,11 +110,6 @@ impl StartResources {
         options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
         options.groups = u32::try_from(config.catalogue.object_groups).unwrap_or(u32::MAX);
         options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
-        options.body_release = match self.part {
-            ClusterPart::Alone => BodyRelease::OnDuty,
-            ClusterPart::Store => BodyRelease::Always,
-            ClusterPart::Replica | ClusterPart::Gateway => BodyRelease::Never,
-        };
         options.expected = Some(self.expected(config, &options.dir)?);
         Ok(options)
     }
@@ -197,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_is_the_store_and_other_storage_nodes_have_copies() {
+    fn the_first_node_has_the_lowest_id_and_other_storage_nodes_are_members() {
         let alone = NodeDescription::first(Timestamp(0)).unwrap();
         assert_eq!(ClusterPart::of(&alone), ClusterPart::Alone);
-        assert_eq!(ClusterPart::of(&joined(1, DirectoryRole::Storage)), ClusterPart::Store);
-        assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Storage)), ClusterPart::Replica);
+        assert_eq!(ClusterPart::of(&joined(1, DirectoryRole::Storage)), ClusterPart::First);
+        assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Storage)), ClusterPart::Member);
         assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Gateway)), ClusterPart::Gateway);
     }
 }

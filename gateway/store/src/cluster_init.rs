@@ -12,6 +12,7 @@ use crate::leftovers::remove_leftovers;
 use crate::location::StoreLocation;
 use crate::node_file::{DataDirError, NodeDescription};
 use crate::{StoreVerbError, checkpoint_dir, expected, is_unborn, scratch, unfit_files};
+use mlgw_common::limits::CLUSTER_OBJECT_GROUPS;
 use mlgw_common::{Clock, ClusterId, NodeId};
 use mlgw_config::{Config, Durability, MachineSizes};
 use mlgw_formats::store_files;
@@ -167,6 +168,7 @@ fn divide(
     let expected = expected(place, Some(dir.node()))?;
     let node = dir.node().node_id();
     let division = Division::plan(&place.catalogue(), node, expected, &scratch()?, watch)?;
+    let division = division.with_object_groups(CLUSTER_OBJECT_GROUPS);
     refuse_deleting_rules(config, &division)?;
     Ok(division.build(&next.catalogue(), watch)?)
 }

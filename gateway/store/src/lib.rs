@@ -170,9 +170,10 @@ fn expected(
     expected.map(Some).map_err(|error| StoreVerbError::Floor(error.to_string()))
 }
 
-/// Returns the minimum number of entries of a server's log, by its segments. It is 0 on a node of a cluster
-/// that is not the store: the segments there are copies, and their floors count entries of the log of the
-/// node that wrote them. The log of this node may lack those entries.
+/// Returns the minimum number of entries of a server's log, by its segments. Only a node that votes alone
+/// writes floors into segments, so they are those of node 1, from before other nodes voted. It is 0 on every
+/// other node: floors in its copies of these segments count entries of the log of node 1, which its own log
+/// may lack.
 ///
 /// # Errors
 /// When the directory or a file cannot be read.
@@ -234,11 +235,11 @@ mod tests {
     async fn copies_of_segments_state_nothing_about_the_log_of_their_node() {
         let room = tempfile::tempdir().unwrap();
         let own = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(3) };
-        let store = Lineage { own, ..Lineage::default() };
-        write_segment(room.path(), &store).await;
+        let first = Lineage { own, ..Lineage::default() };
+        write_segment(room.path(), &first).await;
         let segments = SegmentDirs::new(room.path().join("segments"), Vec::new());
-        assert!(segment_floor(&segments, &store).unwrap() > 0);
-        let other = Lineage { node: NodeId(2), ..store };
+        assert!(segment_floor(&segments, &first).unwrap() > 0);
+        let other = Lineage { node: NodeId(2), ..first };
         assert_eq!(segment_floor(&segments, &other).unwrap(), 0);
     }
 }

@@ -139,8 +139,9 @@ metrics! {
     TIER_ROOM: Gauge "mlgw_tier_room_bytes" ["tier"]
         "Bytes that a tier can still store within its limit and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
-        "Reads of a tier by result: hit and miss (memory tier), cached (from the page cache), disk, error, \
-         range (of a segment in an upstream)"
+        "Reads of a tier by result: hit and miss (memory tier), cached (from the page cache), disk, replica \
+         (answered by another node, because the local disk did not answer), error, range (of a segment in an \
+         upstream)"
     TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
         "Verified bytes of objects read from a tier"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
@@ -197,14 +198,17 @@ metrics! {
         "Suspect copies of segments on this storage node that were repaired from other nodes, or found intact"
     REPLICA_FAILED: Counter "mlgw_replica_failed_tasks_total" []
         "Attempts to copy or repair a segment that failed and are repeated"
+    REPLICA_READ_BYTES: Counter "mlgw_replica_read_bytes_total" []
+        "Bytes of records that this storage node read from other nodes for clients, because its own disk did \
+         not answer"
     REPLICA_REMOVED: Counter "mlgw_replica_removed_total" []
         "Files of copies that this storage node removed, because their segment was removed or enough other \
          nodes have it"
     SEGMENTS_BELOW_COPIES: Gauge "mlgw_segments_below_copies" []
         "Sealed segments with fewer intact copies than wanted, on 3 nodes or on all storage nodes if there \
-         are fewer; exposed by the store of a cluster"
+         are fewer; exposed by the first node of a cluster"
     SEGMENTS_SUSPECT: Gauge "mlgw_segments_suspect" []
-        "Sealed segments with a copy in which damage was found; exposed by the store of a cluster"
+        "Sealed segments with a copy in which damage was found; exposed by the first node of a cluster"
     BUCKET_OBJECTS: Gauge "mlgw_bucket_objects" ["bucket"]
         "Objects of a bucket; the 200 largest buckets, and `other` for the rest"
     BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]

@@ -315,6 +315,7 @@ mod tests {
                 &[
                     ("x-amz-bucket-object-lock-enabled", "False"),
                     ("x-amz-object-ownership", "BucketOwnerEnforced"),
+                    ("x-mlgw-split-keys", "g,p"),
                 ],
             ),
             (
@@ -346,6 +347,7 @@ mod tests {
             ("x-amz-nobody-knows", "1"),
             ("x-mlgw-nobody-knows", "1"),
             ("x-mlgw-cache", "hit"),
+            ("x-mlgw-split-keys", "g,p"),
             ("content-range", "bytes 0-1/2"),
             ("if-modified-since", "Tue, 14 Nov 2023 22:13:20 GMT"),
         ] {

@@ -13,6 +13,7 @@ pub mod operation;
 pub mod origin_headers;
 pub mod query;
 pub mod range;
+pub mod split_keys;
 pub mod tags;
 pub mod target;
 pub mod values;

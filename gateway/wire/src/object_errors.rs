@@ -113,6 +113,8 @@ impl From<Reject> for S3Error {
             Reject::BucketExists { .. } => Self::new(Code::BucketAlreadyOwnedByYou),
             Reject::BucketNotEmpty => Self::new(Code::BucketNotEmpty),
             Reject::TooManyBuckets => Self::new(Code::TooManyBuckets),
+            Reject::TooManySplitKeys => Self::new(Code::InvalidArgument)
+                .message("All buckets together have too many split keys. Create the bucket with fewer."),
             // The bucket changed during the request twice in a row. A retry sees its new state.
             Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
                 Self::new(Code::OperationAborted)

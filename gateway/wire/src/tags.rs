@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 pub fn parse_tags_query(query: &str) -> Result<Vec<Pair>, S3Error> {
     let decode = |part: &str| {
         let refused = |why: &'static str| S3Error::invalid_argument(why, "x-amz-tagging", part);
-        if !is_percent_encoded(part) {
+        if !is_percent_encoded(part.as_bytes()) {
             return Err(refused("a tag must be URL-encoded"));
         }
         let spaced = part.replace('+', " ");
@@ -31,9 +31,8 @@ pub fn parse_tags_query(query: &str) -> Result<Vec<Pair>, S3Error> {
 }
 
 /// True if two hexadecimal digits follow every `%`.
-fn is_percent_encoded(text: &str) -> bool {
+pub(crate) fn is_percent_encoded(bytes: &[u8]) -> bool {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
-    let bytes = text.as_bytes();
     let mut escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
     escapes.all(|(at, _)| is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2)))
 }

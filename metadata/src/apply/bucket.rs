@@ -37,9 +37,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Repl
         ..Bucket::default()
     };
     view.put(row, &bucket);
-    if let Some(group) = command.group {
-        ranges::assign(view, bucket.bucket_id(), group)?;
-    }
+    ranges::assign_new(view, bucket.bucket_id(), command)?;
     Ok(Reply::Bucket(bucket))
 }
 

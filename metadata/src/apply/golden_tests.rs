@@ -47,6 +47,7 @@ fn history() -> Vec<Change> {
         region: String::new(),
         binding: None,
         group: None,
+        splits: vec![],
     };
     let page = ExtentPage { extents: vec![extent(1, 5), extent(2, 6)], parts: vec![] };
     let credential = Credential { access_key: "AK".into(), role: 1, ..Credential::default() };

@@ -1,33 +1,75 @@
-//! Ranges of keys of a bucket: assigned to a group with the bucket, and removed with it.
+//! Ranges of keys of a bucket: assigned to groups with the bucket, and removed with it.
 //!
 //! A bucket without a range of its own belongs to the group of the range before it. No removal changes the
 //! group of another bucket.
 
+use super::malformed;
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
-use mlgw_common::BucketId;
-use mlgw_formats::command::{PutPartition, Reject, Reply};
+use mlgw_common::limits::SPLIT_KEYS_IN_ALL_MAX;
+use mlgw_common::{BucketId, SplitKeys};
+use mlgw_formats::command::{CreateBucket, PutPartition, Reject, Reply, SplitKey};
 use mlgw_formats::key::Family;
-use mlgw_formats::schema::partition::{PartitionStart, row_key};
+use mlgw_formats::schema::partition::{PartitionStart, parse_row_key, row_key};
 use mlgw_formats::schema::{Bucket, Partition, decode};
 use std::collections::BTreeSet;
 
-/// Assigns all keys of a new bucket to a group, unless they are assigned already.
-pub(super) fn assign(view: &mut View<'_>, bucket: BucketId, group: u32) -> Result<(), StoreError> {
-    let row = row_of(bucket);
+/// Assigns the ranges of a new bucket to their groups, unless they are assigned already.
+pub(super) fn assign_new(
+    view: &mut View<'_>,
+    bucket: BucketId,
+    command: &CreateBucket,
+) -> Result<(), ApplyError> {
+    check_splits(view, command)?;
+    if let Some(group) = command.group {
+        assign(view, bucket, &[], group)?;
+    }
+    for SplitKey { key, group } in &command.splits {
+        assign(view, bucket, key.as_bytes(), *group)?;
+    }
+    Ok(())
+}
+
+fn check_splits(view: &View<'_>, command: &CreateBucket) -> Result<(), ApplyError> {
+    let keys: Vec<&str> = command.splits.iter().map(|split| split.key.as_str()).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    SplitKeys::new(&keys).map_err(|why| malformed(why.to_string()))?;
+    if command.group.is_none() {
+        return Err(malformed("the first range of a split bucket has no group"));
+    }
+    if count_splits(view)? + keys.len() > SPLIT_KEYS_IN_ALL_MAX {
+        return Err(Reject::TooManySplitKeys.into());
+    }
+    Ok(())
+}
+
+/// Number of ranges that begin within a bucket.
+fn count_splits(view: &View<'_>) -> Result<usize, StoreError> {
+    let mut splits = 0;
+    for (row, _) in view.range(&Family::Partition.start(), &Family::Partition.end(), usize::MAX)? {
+        splits += usize::from(!parse_row_key(&row)?.key.is_empty());
+    }
+    Ok(splits)
+}
+
+/// Assigns the keys of a bucket from `key` to the next range to a group, unless a range begins there already.
+fn assign(view: &mut View<'_>, bucket: BucketId, key: &[u8], group: u32) -> Result<(), StoreError> {
+    let row = row_key(&PartitionStart { bucket, key: key.to_vec() });
     if !view.has(&row)? {
         view.put(row, &Partition { group });
     }
     Ok(())
 }
 
-/// Removes the ranges of a removed bucket, so that their number is bounded by that of the buckets.
+/// Removes the ranges of a removed bucket, so that their number is bounded by that of the buckets and splits.
 pub(super) fn remove(view: &mut View<'_>, bucket: BucketId) -> Result<(), StoreError> {
     let ranges = view.range(&row_of(bucket), &row_of(BucketId(bucket.0 + 1)), usize::MAX)?;
     let Some((_, last)) = ranges.last() else { return Ok(()) };
     // A later bucket may have the group of the removed ranges.
     if let Some(heir) = next_bucket(view, bucket)? {
-        assign(view, heir, decode::<Partition>(last)?.group)?;
+        assign(view, heir, &[], decode::<Partition>(last)?.group)?;
     }
     for (row, _) in ranges {
         view.delete(row);
@@ -72,7 +114,10 @@ mod tests {
     use super::super::{apply, seq_of};
     use crate::view::{MemoryRows, RowReader as _, View};
     use mlgw_common::BucketId;
-    use mlgw_formats::command::{Change, Command, CreateBucket, RemoveBucket, Reply, SetBucketState};
+    use mlgw_common::limits::{SPLIT_KEYS_IN_ALL_MAX, SPLIT_KEYS_MAX};
+    use mlgw_formats::command::{
+        Change, Command, CreateBucket, Reject, RemoveBucket, Reply, SetBucketState, SplitKey,
+    };
     use mlgw_formats::key::Family;
     use mlgw_formats::schema::partition::{PartitionStart, parse_row_key};
     use mlgw_formats::schema::{BucketState, Partition, decode};
@@ -80,16 +125,30 @@ mod tests {
     use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
     use std::collections::BTreeMap;
 
+    /// Keys of which each bucket has one in each of its ranges, at most.
+    const PROBES: [&[u8]; 4] = [b"", b"g", b"n", b"z"];
+
+    /// Keys at which a bucket may be split when it is created.
+    const SPLITS: [&str; 2] = ["g", "p"];
+
     #[derive(Clone, Debug)]
     enum RangeStep {
-        Create { group: Option<u32> },
-        Split { which: usize, group: u32 },
-        Remove { which: usize },
+        /// Groups of the ranges; none for a bucket without a range of its own.
+        Create {
+            groups: Vec<u32>,
+        },
+        Split {
+            which: usize,
+            group: u32,
+        },
+        Remove {
+            which: usize,
+        },
     }
 
     fn steps() -> impl Strategy<Value = RangeStep> {
         prop_oneof![
-            3 => prop::option::of(0u32..4).prop_map(|group| RangeStep::Create { group }),
+            3 => prop::collection::vec(0u32..4, 0..=3).prop_map(|groups| RangeStep::Create { groups }),
             1 => (any::<usize>(), 0u32..4).prop_map(|(which, group)| RangeStep::Split { which, group }),
             3 => any::<usize>().prop_map(|which| RangeStep::Remove { which }),
         ]
@@ -99,18 +158,28 @@ mod tests {
     struct System {
         rows: MemoryRows,
         index: u64,
-        /// Group of the first and of the last key of each existing bucket.
-        groups: BTreeMap<u64, (u32, u32)>,
+        /// Groups of the probes of each existing bucket.
+        groups: BTreeMap<u64, [u32; PROBES.len()]>,
     }
 
     impl System {
         fn apply(&mut self, change: Change) -> Reply {
+            self.try_apply(change).unwrap()
+        }
+
+        fn try_apply(&mut self, change: Change) -> Result<Reply, Reject> {
             self.index += 1;
             let mut view = View::new(&self.rows);
             let outcome = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
             let (changes, _) = view.into_changes();
             self.rows.write(changes);
-            outcome.unwrap()
+            outcome
+        }
+
+        fn create(&mut self, group: Option<u32>, splits: Vec<SplitKey>) -> Result<Reply, Reject> {
+            let name = format!("b{}", self.index);
+            let create = CreateBucket { name, group, splits, ..CreateBucket::default() };
+            self.try_apply(Change::CreateBucket(create))
         }
 
         fn ranges(&self) -> BTreeMap<PartitionStart, u32> {
@@ -127,8 +196,8 @@ mod tests {
             self.ranges().range(..=at).next_back().map_or(0, |(_, group)| *group)
         }
 
-        fn groups_of(&self, bucket: u64) -> (u32, u32) {
-            (self.group_of(bucket, b""), self.group_of(bucket, b"z"))
+        fn groups_of(&self, bucket: u64) -> [u32; PROBES.len()] {
+            PROBES.map(|key| self.group_of(bucket, key))
         }
 
         fn some_bucket(&self, which: usize) -> Option<u64> {
@@ -138,12 +207,18 @@ mod tests {
 
         fn step(&mut self, step: &RangeStep) {
             match step {
-                RangeStep::Create { group } => {
-                    let name = format!("b{}", self.index);
-                    let create = CreateBucket { name, group: *group, ..CreateBucket::default() };
-                    let Reply::Bucket(made) = self.apply(Change::CreateBucket(create)) else { panic!() };
+                RangeStep::Create { groups } => {
+                    let splits = SPLITS.iter().zip(groups.iter().skip(1));
+                    let splits = splits.map(|(key, group)| split(key, *group)).collect();
+                    let created = self.create(groups.first().copied(), splits);
+                    let Ok(Reply::Bucket(made)) = created else { panic!("{created:?}") };
                     let found = self.groups_of(made.id);
-                    assert!(group.is_none_or(|group| found == (group, group)));
+                    match groups[..] {
+                        [] => {}
+                        [all] => assert_eq!(found, [all; PROBES.len()]),
+                        [first, last] => assert_eq!(found, [first, last, last, last]),
+                        _ => assert_eq!(found, [groups[0], groups[1], groups[1], groups[2]]),
+                    }
                     self.groups.insert(made.id, found);
                     self.set_state(&made.name, made.id, BucketState::Active);
                 }
@@ -191,9 +266,51 @@ mod tests {
                 for (id, groups) in &system.groups {
                     prop_assert_eq!(system.groups_of(*id), *groups, "bucket {} after {:?}", id, step);
                 }
-                // A range at the beginning and one split of each bucket.
-                prop_assert!(system.ranges().len() <= 2 * system.groups.len());
+                // A range at the beginning of each bucket, two splits at its creation and one later.
+                prop_assert!(system.ranges().len() <= 4 * system.groups.len());
             }
         }
+    }
+
+    fn split(key: &str, group: u32) -> SplitKey {
+        SplitKey { key: key.to_owned(), group }
+    }
+
+    #[test]
+    fn a_creation_with_invalid_split_keys_changes_nothing() {
+        let mut system = System::default();
+        let long = "k".repeat(1025);
+        for (group, keys) in [
+            (Some(1), &["b", "a"][..]),
+            (Some(1), &["a", "a"]),
+            (Some(1), &[""]),
+            (Some(1), &["a", long.as_str()]),
+            (None, &["a"]),
+        ] {
+            let splits = keys.iter().map(|key| split(key, 2)).collect();
+            let refused = system.create(group, splits);
+            assert!(matches!(refused, Err(Reject::Malformed { .. })), "{keys:?}: {refused:?}");
+            assert!(system.rows.0.is_empty());
+        }
+        let many = (0..=SPLIT_KEYS_MAX).map(|i| split(&format!("{i:02}"), 2)).collect();
+        let refused = system.create(Some(1), many);
+        assert!(matches!(refused, Err(Reject::Malformed { .. })), "{refused:?}");
+        assert!(system.rows.0.is_empty());
+    }
+
+    #[test]
+    fn the_split_keys_of_all_buckets_are_limited() {
+        let mut system = System::default();
+        let splits = |count: usize| (0..count).map(|i| split(&format!("{i:02}"), 2)).collect();
+        let (full, rest) = (SPLIT_KEYS_IN_ALL_MAX / SPLIT_KEYS_MAX, SPLIT_KEYS_IN_ALL_MAX % SPLIT_KEYS_MAX);
+        for _ in 0..full {
+            system.create(Some(1), splits(SPLIT_KEYS_MAX)).unwrap();
+        }
+        let ranges = system.ranges().len();
+        assert_eq!(system.create(Some(1), splits(rest + 1)), Err(Reject::TooManySplitKeys));
+        assert_eq!(system.ranges().len(), ranges);
+        system.create(Some(1), splits(rest)).unwrap();
+        system.create(Some(1), vec![]).unwrap();
+        assert_eq!(system.create(Some(1), splits(1)), Err(Reject::TooManySplitKeys));
     }
 }

@@ -1,10 +1,10 @@
 //! Catalogues of three nodes in one process: a server grows, loses a node, and gets it back.
 
 use super::groups::SYSTEM_GROUP;
-use super::testing::{NOW, bucket, do_put, key, name, options, put, version};
+use super::testing::{NOW, bucket, do_put, key, name, new_bucket, options, put, version};
 use super::{
-    BarrierScope, Catalogue, CatalogueOptions, ChangeMembersError, DeleteBucketError, Durability, NewBucket,
-    OpenError, ProposeError,
+    BarrierScope, Catalogue, CatalogueOptions, ChangeMembersError, CreateBucketError, DeleteBucketError,
+    Durability, NewBucket, OpenError, ProposeError,
 };
 use crate::raft::in_process::{InProcess, TestService};
 use crate::raft::peers::CallRefused;
@@ -14,9 +14,10 @@ use crate::store::log_rows::{LogRowKind, key as log_key};
 use crate::view::RowReader as _;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use mlgw_common::NodeId;
 use mlgw_common::limits::GROUP_ID_MAX;
 use mlgw_common::time::{sleep, timeout};
+use mlgw_common::{NodeId, SplitKeys};
+use mlgw_formats::cluster_version::SPLIT_KEYS_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, CreateBucket, SetBucketState};
 use mlgw_formats::member_calls::{CreateMemberCall, MemberCall, MemberRequest};
 use mlgw_formats::schema::{Bucket, BucketState};
@@ -43,10 +44,10 @@ impl TestService for Catalogue {
 }
 
 /// The nodes of a cluster that run.
-struct TestCluster {
-    network: InProcess,
+pub(super) struct TestCluster {
+    pub(super) network: InProcess,
     dir: TempDir,
-    nodes: BTreeMap<u64, Catalogue>,
+    pub(super) nodes: BTreeMap<u64, Catalogue>,
     /// Tests with elections do not wait for the disk, which may be slower than an election.
     durability: Durability,
 }
@@ -76,12 +77,12 @@ impl TestCluster {
         self.nodes.remove(&node).unwrap().shutdown().await;
     }
 
-    fn node(&self, node: u64) -> &Catalogue {
+    pub(super) fn node(&self, node: u64) -> &Catalogue {
         &self.nodes[&node]
     }
 
     /// The node that leads a group.
-    async fn leader(&self, group: u32) -> u64 {
+    pub(super) async fn leader(&self, group: u32) -> u64 {
         until(async || {
             let leads = |catalogue: &&Catalogue| catalogue.members(group).is_ok();
             self.nodes.iter().find(|(_, catalogue)| leads(catalogue)).map(|(node, _)| *node)
@@ -90,7 +91,7 @@ impl TestCluster {
     }
 
     /// Makes a node the leader of a group.
-    async fn lead(&self, group: u32, node: u64) {
+    pub(super) async fn lead(&self, group: u32, node: u64) {
         until(async || {
             let leader = self.leader(group).await;
             if leader != node {
@@ -145,7 +146,7 @@ impl TestCluster {
     }
 
     /// Checks behind barriers that every node has an object.
-    async fn check(&self, bucket: &Bucket, object: &str) {
+    pub(super) async fn check(&self, bucket: &Bucket, object: &str) {
         for (node, catalogue) in &self.nodes {
             let scope = BarrierScope::Key(bucket.bucket_id(), &key(object));
             until(async || catalogue.barrier(scope).await.ok()).await;
@@ -170,7 +171,7 @@ impl TestCluster {
 }
 
 /// Repeats `attempt` until it has a result.
-async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+pub(super) async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let repeated = timeout(SOON, async {
         loop {
             if let Some(result) = attempt().await {
@@ -195,7 +196,7 @@ async fn server_without_peers(dir: &Path) -> Arc<Bucket> {
 }
 
 /// Three nodes, all of them voters of the system group, which holds the objects.
-async fn three_nodes() -> (TestCluster, Arc<Bucket>) {
+pub(super) async fn three_nodes() -> (TestCluster, Arc<Bucket>) {
     let mut cluster = TestCluster::new();
     let bucket = server_without_peers(&cluster.dir(1)).await;
     for node in 1..=3 {
@@ -246,24 +247,35 @@ async fn buckets_are_created_and_deleted_through_any_node() {
     let (cluster, _) = three_nodes().await;
     let leader = cluster.leader(SYSTEM_GROUP).await;
     let other = (1..=3).find(|node| *node != leader).unwrap();
-    let new = |bucket: &str| NewBucket {
-        name: name(bucket),
-        owner: "o".into(),
-        region: String::new(),
-        binding: None,
-    };
-    let made = cluster.node(other).create_bucket(new("one")).await.unwrap();
+    let made = cluster.node(other).create_bucket(new_bucket("one")).await.unwrap();
     assert_eq!(cluster.node(other).bucket("one").unwrap().id, made.id, "its node has it");
     assert_eq!(made.state(), BucketState::Active);
-    assert!(cluster.node(other).create_bucket(new("one")).await.is_err());
+    assert!(cluster.node(other).create_bucket(new_bucket("one")).await.is_err());
     cluster.put(other, &made, "k").await;
     let deleted = cluster.node(other).delete_bucket(&name("one")).await;
     assert_eq!(deleted, Err(DeleteBucketError::NotEmpty));
     cluster.put(leader, &cluster.node(leader).bucket("one").unwrap(), "l").await;
-    cluster.node(leader).create_bucket(new("two")).await.unwrap();
+    cluster.node(leader).create_bucket(new_bucket("two")).await.unwrap();
     until(async || cluster.node(other).bucket("two")).await;
     cluster.node(other).delete_bucket(&name("two")).await.unwrap();
     assert!(cluster.node(leader).bucket("two").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn split_keys_are_refused_until_every_node_knows_them() {
+    let (cluster, _) = three_nodes().await;
+    let leader = cluster.leader(SYSTEM_GROUP).await;
+    let other = (1..=3).find(|node| *node != leader).unwrap();
+    let split = NewBucket { split_keys: SplitKeys::new(&["m"]).unwrap(), ..new_bucket("split") };
+    let needs = SPLIT_KEYS_CLUSTER_VERSION;
+    for node in [leader, other] {
+        let refused = cluster.node(node).create_bucket(split.clone()).await;
+        let too_old = ProposeError::NotFinalized { needs, has: 1 };
+        assert_eq!(refused, Err(CreateBucketError::Propose(too_old)));
+    }
+    cluster.node(leader).raise_cluster_version(needs).await.unwrap();
+    until(async || (cluster.node(other).cluster_version() == needs).then_some(())).await;
+    cluster.node(other).create_bucket(split).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

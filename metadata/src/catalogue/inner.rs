@@ -4,7 +4,8 @@ use super::checkpoints::Checkpoints;
 use super::groups::{Groups, SYSTEM_GROUP, group_elsewhere};
 use super::log_bound::LogBound;
 use super::opener::GroupOpener;
-use super::options::{BarrierError, BarrierScope, BodyRelease, CatalogueMetrics, FatalHandler, ProposeError};
+use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
+use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
 use crate::raft::error::GroupError;
@@ -43,7 +44,7 @@ pub(crate) struct CatalogueInner {
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) body_release: BodyRelease,
+    pub(super) readers: ReaderQuestions,
     pub(super) fatal: FatalHandler,
     pub(super) log_bound: Arc<LogBound>,
     pub(super) checkpoints: Checkpoints,
@@ -90,17 +91,21 @@ impl CatalogueInner {
         self.resident.ranges(bucket, b"").into_iter().map(|(_, group)| group).collect()
     }
 
-    /// The group for a new bucket: the one with the fewest ranges, and the first of those. `None` if there is
-    /// only one group, so that its map of partitions stays as it is. A divided catalogue has no objects in
-    /// group 0.
-    pub(super) fn group_for_bucket(&self) -> Option<u32> {
+    /// Groups for `count` ranges of a new bucket: all groups in turn, those with the fewest ranges first, and
+    /// the first of those. Empty if there is only one group, so that its map of partitions stays as it is. A
+    /// divided catalogue has no objects in group 0.
+    pub(super) fn groups_for_ranges(&self, count: usize) -> Vec<u32> {
         let mut candidates = self.object_groups();
         if self.resident.is_divided() {
             candidates.remove(&SYSTEM_GROUP);
         }
+        if candidates.len() <= 1 {
+            return Vec::new();
+        }
         let ranges = self.resident.ranges_by_group();
-        let fewest = candidates.iter().min_by_key(|group| ranges.get(group).copied().unwrap_or_default());
-        fewest.copied().filter(|_| candidates.len() > 1)
+        let mut groups: Vec<u32> = candidates.into_iter().collect();
+        groups.sort_by_key(|group| ranges.get(group).copied().unwrap_or_default());
+        groups.into_iter().cycle().take(count).collect()
     }
 
     /// State of a group.
@@ -293,6 +298,8 @@ impl CatalogueInner {
                 tracing::error!(%error, "a background job panicked");
             }
         }
+        // The function may keep this catalogue open.
+        self.readers.set_segment_pins(None);
         for group in self.groups.all() {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error,

@@ -1,26 +1,37 @@
 //! Background jobs: free queued bodies, purge a long log, raise the log's floor and flush tombstones.
 
 use super::inner::CatalogueInner;
-use super::options::BodyRelease;
+use super::resident::Resident;
 use super::stop_signal::StopSignal;
 use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
 use crate::view::RowReader;
 use mlgw_common::limits::JOB_ROWS_MAX;
+use mlgw_common::time::{doubled_wait, sleep, timeout};
+use mlgw_common::{BodyId, NodeId};
 use mlgw_formats::command::{Change, Command, ReleaseBody, Reply};
 use mlgw_formats::key::Family;
+use mlgw_formats::member_calls::READERS_BODIES_MAX;
+use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use mlgw_formats::schema::{Release, decode, release};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Queued bodies that are read at a time.
-const RELEASES_READ: usize = 256;
-
 /// Rows freed by one command: small enough not to delay the foreground commands of a batch.
 const RELEASE_ROWS: u32 = 128;
+
+/// Shortest pause after a pass over the queued bodies that failed, or that a node without an answer delays.
+const RELEASE_RETRY_MIN_MS: u64 = 1_000;
+
+/// Longest pause after such passes; it doubles with each.
+const RELEASE_RETRY_MAX_MS: u64 = 30_000;
+
+/// Pause before other nodes are asked again about bodies that they read: the end of their pins is not
+/// reported.
+const READ_ELSEWHERE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Interval at which the length of the log is checked without a notification.
 const LOG_CHECK: Duration = Duration::from_millis(200);
@@ -30,25 +41,111 @@ const FLOOR_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
 
+/// Result of a pass over the queued bodies.
+#[derive(Debug, Default)]
+pub(super) struct ReleasePass {
+    /// Bodies that stay queued because another node reads them.
+    pub(super) read_elsewhere: usize,
+    /// Nodes that did not answer which bodies they read, so that nothing of a batch was freed.
+    pub(super) unanswered: BTreeSet<NodeId>,
+}
+
+/// Begin of the next pass over the queued bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextPass {
+    /// A body is queued, or a pin on this node ends.
+    Woken,
+    /// The same, or this pause is over.
+    Within(Duration),
+    /// This pause is over.
+    After(Duration),
+}
+
+impl NextPass {
+    /// The begin after a pass. Counts the passes in a row that did not complete.
+    fn following(pass: &Result<ReleasePass, StoreError>, failures: &mut u32) -> Self {
+        let is_complete = pass.as_ref().is_ok_and(|pass| pass.unanswered.is_empty());
+        if !is_complete {
+            *failures = failures.saturating_add(1);
+            return Self::After(doubled_wait(*failures, RELEASE_RETRY_MIN_MS, RELEASE_RETRY_MAX_MS));
+        }
+        *failures = 0;
+        let is_read_elsewhere = pass.as_ref().is_ok_and(|pass| pass.read_elsewhere > 0);
+        if is_read_elsewhere { Self::Within(READ_ELSEWHERE_PAUSE) } else { Self::Woken }
+    }
+
+    async fn wait(self, resident: &Resident) {
+        match self {
+            Self::Woken => resident.release_added.notified().await,
+            Self::Within(pause) => drop(timeout(pause, resident.release_added.notified()).await),
+            Self::After(pause) => sleep(pause).await,
+        }
+    }
+}
+
 /// Frees queued bodies until the catalogue stops.
 pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
+    let mut failures = 0;
     loop {
         let Some(inner) = catalogue.upgrade() else { return };
         if inner.is_stopping() {
             return;
         }
-        // One node frees bodies; each new duty node is woken.
-        if inner.frees_bodies()
-            && let Err(error) = inner.release_all().await
-        {
-            tracing::warn!(%error, "failed to free bodies; they stay queued");
-        }
+        // The duty node frees bodies; each new duty node is woken.
+        let next = if inner.is_on_duty() {
+            let pass = inner.release_all().await;
+            if inner.is_stopping() {
+                return;
+            }
+            log_delay(&pass);
+            NextPass::following(&pass, &mut failures)
+        } else {
+            failures = 0;
+            NextPass::Woken
+        };
         let (resident, stop) = (Arc::clone(&inner.resident), Arc::clone(&inner.stop));
         drop(inner);
         tokio::select! {
-            () = resident.release_added.notified() => {}
+            () = next.wait(&resident) => {}
             () = stop.cancelled() => return,
         }
+    }
+}
+
+fn log_delay(pass: &Result<ReleasePass, StoreError>) {
+    match pass {
+        Ok(pass) if pass.unanswered.is_empty() => {}
+        Ok(ReleasePass { unanswered, .. }) => {
+            tracing::info!(?unanswered, "the readers of some nodes are unknown; deleted bodies stay queued");
+        }
+        Err(error) => tracing::warn!(%error, "failed to free bodies; they stay queued; retrying"),
+    }
+}
+
+/// Rows of a release queue, in order.
+struct QueuedBodies {
+    /// Bodies and their scopes.
+    bodies: Vec<(BodyId, i32)>,
+    /// Entry at which all of the rows exist.
+    applied: LogPosition,
+    /// Key before all further rows.
+    next: Vec<u8>,
+}
+
+impl QueuedBodies {
+    /// Reads the rows from a key on; `None` if there are none.
+    fn read(state: &dyn RowReader, from: &[u8]) -> Result<Option<Self>, StoreError> {
+        let rows = state.range(from, &Family::Release.end(), READERS_BODIES_MAX)?;
+        let Some((last, _)) = rows.last() else { return Ok(None) };
+        let next = [last.as_slice(), &[0]].concat();
+        let mut bodies = Vec::with_capacity(rows.len());
+        for (row, value) in &rows {
+            bodies.push((release::key_of(row)?, decode::<Release>(value)?.scope));
+        }
+        // After the rows, because only a position that is read later covers all of them.
+        let applied = state.get(&MetaRow::Applied.row())?;
+        let applied = applied.ok_or_else(|| StoreError("a state with rows has no log position".into()))?;
+        Ok(Some(Self { bodies, applied: decode(&applied)?, next }))
     }
 }
 
@@ -153,37 +250,38 @@ impl CatalogueInner {
         Ok(())
     }
 
-    fn frees_bodies(&self) -> bool {
-        match self.body_release {
-            BodyRelease::OnDuty => self.is_on_duty(),
-            BodyRelease::Always => true,
-            BodyRelease::Never => false,
-        }
-    }
-
-    /// Frees all queued bodies except pinned ones.
-    pub(super) async fn release_all(&self) -> Result<(), StoreError> {
+    /// Frees all queued bodies except those that a node reads, or may be reading.
+    pub(super) async fn release_all(&self) -> Result<ReleasePass, StoreError> {
+        let mut pass = ReleasePass::default();
         let mut waiting = 0;
         for group in self.groups.all() {
+            let queued_from = |from: &[u8]| QueuedBodies::read(&*group.state(), from);
             let mut from = Family::Release.start();
-            loop {
-                let rows = group.state().range(&from, &Family::Release.end(), RELEASES_READ)?;
-                let Some((last, _)) = rows.last() else { break };
-                from = [last.as_slice(), &[0]].concat();
-                self.resident.releases.store(waiting + rows.len() as i64, Ordering::Relaxed);
-                for (row, value) in rows {
-                    let body = release::key_of(&row)?;
-                    let release: Release = decode(&value)?;
-                    if self.resident.pins.is_pinned(body) {
+            while let Some(queued) = queued_from(&from)? {
+                from = queued.next;
+                self.resident.releases.store(waiting + queued.bodies.len() as i64, Ordering::Relaxed);
+                let ids = queued.bodies.iter().map(|(body, _)| body.0).collect();
+                let read = self.bodies_read_elsewhere(group.id, queued.applied, ids).await;
+                let read = read.map_err(|error| StoreError(error.to_string()))?;
+                if !read.unanswered.is_empty() {
+                    // The same nodes would delay the other batches of the group.
+                    waiting += queued.bodies.len() as i64;
+                    pass.unanswered.extend(read.unanswered);
+                    break;
+                }
+                for (body, scope) in queued.bodies {
+                    let is_read_elsewhere = read.bodies.contains(&body.0);
+                    pass.read_elsewhere += usize::from(is_read_elsewhere);
+                    if is_read_elsewhere || self.resident.pins.is_pinned(body) {
                         waiting += 1;
                     } else {
-                        self.release(group.id, body.0, release.scope).await?;
+                        self.release(group.id, body.0, scope).await?;
                     }
                 }
             }
         }
         self.resident.releases.store(waiting, Ordering::Relaxed);
-        Ok(())
+        Ok(pass)
     }
 
     async fn release(&self, group: u32, body_id: u64, scope: i32) -> Result<(), StoreError> {
@@ -201,19 +299,47 @@ impl CatalogueInner {
 
 #[cfg(test)]
 mod tests {
-    use crate::catalogue::testing::options;
-    use crate::catalogue::{BodyRelease, Catalogue, CatalogueOptions};
+    use super::{NextPass, QueuedBodies, READ_ELSEWHERE_PAUSE, ReleasePass};
+    use crate::store_error::StoreError;
+    use crate::view::MemoryRows;
+    use mlgw_common::{BodyId, NodeId};
+    use mlgw_formats::member_calls::READERS_BODIES_MAX;
+    use mlgw_formats::schema::meta::{LogPosition, MetaRow};
+    use mlgw_formats::schema::{Release, encode, release};
+    use std::collections::BTreeSet;
+    use std::time::Duration;
 
-    #[tokio::test]
-    async fn the_chosen_node_frees_bodies() {
-        for (body_release, frees) in
-            [(BodyRelease::OnDuty, true), (BodyRelease::Always, true), (BodyRelease::Never, false)]
-        {
-            let dir = tempfile::tempdir().unwrap();
-            let options = CatalogueOptions { body_release, ..options(dir.path()) };
-            let catalogue = Catalogue::open(options).await.unwrap();
-            assert_eq!(catalogue.inner().frees_bodies(), frees, "{body_release:?}");
-            catalogue.shutdown().await;
+    #[test]
+    fn a_pass_that_did_not_complete_is_repeated_after_a_growing_pause() {
+        let after = |seconds| NextPass::After(Duration::from_secs(seconds));
+        let unanswered = || Ok(ReleasePass { read_elsewhere: 1, unanswered: BTreeSet::from([NodeId(2)]) });
+        let failed = || Err(StoreError("too few nodes respond".into()));
+        let mut failures = 0;
+        for pause in [1, 2, 4, 8, 16, 30, 30] {
+            assert_eq!(NextPass::following(&unanswered(), &mut failures), after(pause));
         }
+        assert_eq!(NextPass::following(&failed(), &mut failures), after(30));
+        let read = Ok(ReleasePass { read_elsewhere: 1, ..ReleasePass::default() });
+        let within = NextPass::Within(READ_ELSEWHERE_PAUSE);
+        assert_eq!(NextPass::following(&read, &mut failures), within);
+        assert_eq!(NextPass::following(&failed(), &mut failures), after(1), "it begins again");
+        let freed = Ok(ReleasePass::default());
+        assert_eq!(NextPass::following(&freed, &mut failures), NextPass::Woken);
+    }
+
+    #[test]
+    fn the_queue_is_read_in_batches_that_one_question_covers() {
+        let mut rows = MemoryRows::default();
+        let applied = LogPosition { term: 1, node: 1, index: 7 };
+        rows.0.insert(MetaRow::Applied.row(), encode(&applied));
+        let bodies = READERS_BODIES_MAX as u64 + 1;
+        for body in 1..=bodies {
+            rows.0.insert(release::row(BodyId(body)), encode(&Release { scope: 1, after_part: 0 }));
+        }
+        let first = QueuedBodies::read(&rows, &release::row(BodyId(0))).unwrap().unwrap();
+        assert_eq!((first.bodies.len(), first.applied), (READERS_BODIES_MAX, applied));
+        let second = QueuedBodies::read(&rows, &first.next).unwrap().unwrap();
+        assert_eq!(second.bodies, [(BodyId(bodies), 1)]);
+        assert!(QueuedBodies::read(&rows, &second.next).unwrap().is_none());
     }
 }

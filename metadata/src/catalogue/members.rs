@@ -53,6 +53,12 @@ impl Catalogue {
         self.inner.groups.get(group).map(|member| member.voters()).unwrap_or_default()
     }
 
+    /// True for a node of a cluster, also while it is the only one.
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.inner.opener.peers.is_some()
+    }
+
     /// True if this node has a member of every group of the cluster.
     #[must_use]
     pub fn has_all_groups(&self) -> bool {
@@ -144,6 +150,7 @@ impl CatalogueInner {
         }
         let reply = match request {
             MemberRequest::Saga(saga) => self.serve_saga(saga).await?,
+            MemberRequest::Readers(readers) => self.serve_readers(readers).await?,
             request => self.member(group)?.serve(from, request).await?,
         };
         Ok(MemberAnswer::encode_reply(reply))

@@ -2,11 +2,11 @@
 //! the whole content now and then and after reopening, with one group and with four.
 
 use super::model::{Model, ModelBucket, ModelPart, ModelVersion};
-use super::testing::{NOW, extent, key, name, options};
+use super::testing::{NOW, extent, key, name, new_bucket, options};
 use super::{Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use crate::offline::{CheckFinding, Division, Offline, ignore_progress};
 use crate::view::{Row, RowReader as _};
-use mlgw_common::{BodyId, NodeId, PartNumber, SegmentId};
+use mlgw_common::{BodyId, NodeId, PartNumber, SegmentId, SplitKeys};
 use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateSegment, CreateUpload, DeleteObject,
     EtagCondition, NamedPart, ObjectChange, PutObject, PutPart, Reject, Reply, SetTags, UpdateObject,
@@ -86,8 +86,8 @@ impl Run {
 
     async fn toggle(&mut self, bucket: &str) {
         if self.dice.roll(2) == 0 {
-            let new =
-                NewBucket { name: name(bucket), owner: "o".into(), region: String::new(), binding: None };
+            let keys: &[&str] = if self.dice.roll(2) == 0 { &["a/", "m", "n"] } else { &[] };
+            let new = NewBucket { split_keys: SplitKeys::new(keys).unwrap(), ..new_bucket(bucket) };
             let made = self.catalogue.create_bucket(new).await;
             match self.model.buckets.contains_key(bucket) {
                 true => assert!(matches!(made, Err(CreateBucketError::Exists(_)))),

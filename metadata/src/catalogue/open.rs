@@ -14,6 +14,7 @@ use super::jobs;
 use super::log_bound::LogBound;
 use super::opener::{GroupOpener, group_dir, stored_groups};
 use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
+use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge, judge_fit};
@@ -82,7 +83,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         log,
         resident,
         clock: options.clock,
-        body_release: options.body_release,
+        readers: ReaderQuestions::default(),
         fatal: options.fatal,
         log_bound: Arc::new(LogBound::new(log_bytes_max)),
         checkpoints: Checkpoints::new(options.checkpoints.clone()),

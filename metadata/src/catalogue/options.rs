@@ -4,7 +4,7 @@ use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch};
 use crate::raft::peers::MemberPeers;
 use mlgw_common::histogram::Durations;
-use mlgw_common::{BucketId, Clock, NodeId, ObjectKey};
+use mlgw_common::{BucketId, Clock, NodeId, ObjectKey, SplitKeys};
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::Bucket;
@@ -23,18 +23,6 @@ pub struct CheckpointOptions {
     /// Time from one checkpoint to the next, if anything changed. A checkpoint is also made before each purge
     /// of the log.
     pub every: Duration,
-}
-
-/// Node that frees the bodies of deleted objects. It knows its own readers only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BodyRelease {
-    /// This node, while it leads the system group.
-    #[default]
-    OnDuty,
-    /// This node, also while another one leads: all readers are here.
-    Always,
-    /// Another node.
-    Never,
 }
 
 /// Options for opening a catalogue.
@@ -71,8 +59,6 @@ pub struct CatalogueOptions {
     /// Called when a write or sync of the log or state fails. It should not return; if it does, every waiting
     /// and later command fails with [`ProposeError::Stopping`].
     pub fatal: FatalHandler,
-    /// Node that frees bodies.
-    pub body_release: BodyRelease,
     /// The other nodes of the cluster. `None` for a server without peers, whose groups have one voter. With
     /// peers nothing is created: a new directory stays empty until a leader adds the node.
     pub peers: Option<Arc<dyn MemberPeers>>,
@@ -101,7 +87,6 @@ impl CatalogueOptions {
                 tracing::error!(why, "the catalogue cannot guarantee durability; stopping");
                 std::process::abort();
             }),
-            body_release: BodyRelease::default(),
             peers: None,
         }
     }
@@ -118,6 +103,9 @@ pub struct NewBucket {
     pub region: String,
     /// Remote bucket that backs this one, if it is remote-backed.
     pub binding: Option<mlgw_formats::schema::Binding>,
+    /// Keys at which the bucket is split into ranges, which are spread over the object groups. With one
+    /// object group they have no effect.
+    pub split_keys: SplitKeys,
 }
 
 /// Error of opening a catalogue.

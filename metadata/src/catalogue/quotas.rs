@@ -58,7 +58,8 @@ impl Catalogue {
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }
 
-    /// Deletes an access key and its quota. The usage attributed to it continues to be counted.
+    /// Deletes an access key and its quota. The usage attributed to it continues to be counted. When this
+    /// returns, no storage node that answers accepts the key.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -70,6 +71,7 @@ impl Catalogue {
             .await?;
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
         self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await?;
+        self.inner.until_applied_elsewhere().await;
         Ok(())
     }
 

@@ -342,10 +342,12 @@ impl Watcher for Resident {
             fresh.load(rows, family)?;
         }
         let next_node = rows.get(&NEXT_NODE_ROW)?;
+        // Before the buckets: whoever finds a new bucket finds its ranges. Another group of the bucket would
+        // accept its keys as well.
+        *self.partitions.write() = fresh.partitions.into_inner();
         *self.buckets.write() = fresh.buckets.into_inner();
         *self.credentials.write() = fresh.credentials.into_inner();
         *self.nodes.write() = fresh.nodes.into_inner();
-        *self.partitions.write() = fresh.partitions.into_inner();
         *self.segments.write() = fresh.segments.into_inner();
         *self.datasets.write() = fresh.datasets.into_inner();
         *self.jobs.write() = fresh.jobs.into_inner();

@@ -2,7 +2,7 @@
 //! decided.
 
 use super::model_tests::{copy_dir, four_groups};
-use super::testing::{NOW, bucket, delete, do_put, key, name, put, version};
+use super::testing::{NOW, bucket, delete, do_put, key, name, new_bucket, put, version};
 use super::{Catalogue, DeleteBucketError, NewBucket, ProposeError};
 use mlgw_formats::command::{
     Change, Command, CreateBucket, FreezeBucket, MirrorBucket, Reject, Reply, SetBucketState, ThawBucket,
@@ -149,8 +149,7 @@ async fn rebinding_is_idempotent_and_requires_the_current_binding() {
         mode: BindMode::WriteBack as i32,
         ..Binding::default()
     };
-    let new =
-        NewBucket { name: name("alpha"), owner: "o".into(), region: "r".into(), binding: Some(to("old")) };
+    let new = NewBucket { region: "r".into(), binding: Some(to("old")), ..new_bucket("alpha") };
     let alpha = catalogue.create_bucket(new).await.unwrap();
     let native = bucket(&catalogue, "native").await;
     let refused = catalogue.rebind_bucket(&native, to("old"), to("new")).await;

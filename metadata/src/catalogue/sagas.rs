@@ -1,11 +1,11 @@
 //! Sagas of bucket creation and deletion: steps over the groups of the bucket's keys, each repeatable,
 //! resumed at open.
 //!
-//! Create: reserve the name and choose a group in group 0 (`Creating`), write the mirror into every group of
-//! the bucket, then set `Active`. Delete: set `Deleting`, freeze every group that finds the bucket empty,
-//! then drop it group by group and free the name. If a group has objects, every group gets the next epoch
-//! and is thawed, and the bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and
-//! the next open continues: it finishes a creation and decides a deletion again.
+//! Create: reserve the name in group 0 and assign the ranges of the bucket to groups (`Creating`), write the
+//! mirror into every group of the bucket, then set `Active`. Delete: set `Deleting`, freeze every group that
+//! finds the bucket empty, then drop it group by group and free the name. If a group has objects, every group
+//! gets the next epoch and is thawed, and the bucket returns to `Active`. A crash in between leaves the state
+//! `Creating` or `Deleting`. The next open continues: it finishes a creation and decides a deletion again.
 //!
 //! A saga runs on the leader of the system group only, and its commands to that group enter the log of that
 //! leadership only. The next leader resumes it; a runner that has lost the leadership cannot complete a step
@@ -14,11 +14,11 @@
 use super::groups::SYSTEM_GROUP;
 use super::inner::{CatalogueInner, propose_error, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
-use mlgw_common::BucketName;
 use mlgw_common::limits::JOB_ROWS_MAX;
+use mlgw_common::{BucketName, ObjectKey};
 use mlgw_formats::command::{
     Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject,
-    RemoveBucket, Reply, SetBucketState, ThawBucket,
+    RemoveBucket, Reply, SetBucketState, SplitKey, ThawBucket,
 };
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::schema::{Binding, Bucket, BucketState};
@@ -29,15 +29,19 @@ impl CatalogueInner {
         self: &Arc<Self>,
         new: NewBucket,
     ) -> Result<Arc<Bucket>, CreateBucketError> {
-        let create = CreateBucket {
+        // The leader chooses the groups.
+        let split = |key: &ObjectKey| SplitKey { key: key.as_str().to_owned(), group: SYSTEM_GROUP };
+        let create = Change::CreateBucket(CreateBucket {
             name: new.name.as_str().to_owned(),
             owner: new.owner,
             created_ms: self.clock.now().as_millis(),
             region: new.region,
             binding: new.binding,
             group: None,
-        };
-        match self.lead_saga(Change::CreateBucket(create)).await {
+            splits: new.split_keys.as_slice().iter().map(split).collect(),
+        });
+        self.check_leader_knows(&create).map_err(CreateBucketError::Propose)?;
+        match self.lead_saga(create).await {
             Ok(Reply::Bucket(bucket)) => Ok(Arc::new(bucket)),
             Ok(other) => unreachable_reply(&other),
             Err(ProposeError::Rejected(Reject::TooManyBuckets)) => Err(CreateBucketError::TooMany),
@@ -48,6 +52,15 @@ impl CatalogueInner {
             }
             Err(error) => Err(CreateBucketError::Propose(error)),
         }
+    }
+
+    /// Checks that a leader of an older build does not ignore fields of a saga's change.
+    fn check_leader_knows(&self, change: &Change) -> Result<(), ProposeError> {
+        let (needs, has) = (change.cluster_version(), self.resident.cluster_version());
+        if self.opener.peers.is_some() && needs > has {
+            return Err(ProposeError::NotFinalized { needs, has });
+        }
+        Ok(())
     }
 
     pub(super) async fn rebind_bucket(
@@ -129,11 +142,31 @@ struct Saga<'c> {
 
 impl Saga<'_> {
     async fn create(&self, create: CreateBucket) -> Result<Reply, ProposeError> {
-        let create = CreateBucket { group: self.catalogue.group_for_bucket(), ..create };
-        match self.propose(SYSTEM_GROUP, Change::CreateBucket(create)).await? {
+        let change = Change::CreateBucket(self.with_groups(create));
+        let needs = change.cluster_version();
+        // A server without peers needs no agreement about its version.
+        if self.is_without_peers() && needs > self.catalogue.resident.cluster_version() {
+            self.catalogue.raise_cluster_version(needs).await?;
+        }
+        match self.propose(SYSTEM_GROUP, change).await? {
             Reply::Bucket(bucket) => Ok(Reply::Bucket(begun(self.finish_create(&bucket).await)?)),
             other => unreachable_reply(&other),
         }
+    }
+
+    /// Chooses the groups of a new bucket's ranges. With only one group the bucket is not split.
+    fn with_groups(&self, create: CreateBucket) -> CreateBucket {
+        let mut groups = self.catalogue.groups_for_ranges(1 + create.splits.len()).into_iter();
+        let group = groups.next();
+        // A creation that is about to be rejected raises no version.
+        let is_taken = self.is_without_peers() && self.catalogue.resident.bucket(&create.name).is_some();
+        let splits = if is_taken { Vec::new() } else { create.splits };
+        let splits = splits.into_iter().zip(groups).map(|(split, group)| SplitKey { group, ..split });
+        CreateBucket { group, splits: splits.collect(), ..create }
+    }
+
+    fn is_without_peers(&self) -> bool {
+        self.catalogue.opener.peers.is_none()
     }
 
     async fn finish_create(&self, bucket: &Bucket) -> Result<Bucket, ProposeError> {

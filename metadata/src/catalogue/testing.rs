@@ -2,7 +2,7 @@
 
 use super::{Catalogue, CatalogueOptions, Durability, NewBucket};
 use mlgw_common::clock::ManualClock;
-use mlgw_common::{BodyId, BucketName, ObjectKey, Timestamp};
+use mlgw_common::{BodyId, BucketName, ObjectKey, SplitKeys, Timestamp};
 use mlgw_formats::command::{Command, Conditions, DeleteObject, ObjectChange, PutObject, Reply};
 use mlgw_formats::schema::{Bucket, Extent, ObjectVersion};
 use std::path::Path;
@@ -28,8 +28,12 @@ pub(crate) fn key(key: &str) -> ObjectKey {
 }
 
 pub(crate) async fn bucket(catalogue: &Catalogue, bucket: &str) -> Arc<Bucket> {
-    let new = NewBucket { name: name(bucket), owner: "o".into(), region: String::new(), binding: None };
-    catalogue.create_bucket(new).await.unwrap()
+    catalogue.create_bucket(new_bucket(bucket)).await.unwrap()
+}
+
+pub(crate) fn new_bucket(bucket: &str) -> NewBucket {
+    let (name, owner, region) = (name(bucket), "o".to_owned(), String::new());
+    NewBucket { name, owner, region, binding: None, split_keys: SplitKeys::default() }
 }
 
 pub(crate) fn extent(segment: u64, bytes: u64) -> Extent {

@@ -2,8 +2,9 @@
 //!
 //! A node without peers keeps everything in group 0. In a cluster, group 0 has only the rows of the whole
 //! cluster, and every node is a member of it; objects are in other groups. The division applies the whole
-//! log, links the tables of group 0 into a new directory twice, removes from each copy the rows of the other
-//! one, and begins a log after the last entry. Groups that hold objects already are linked as they are.
+//! log, links the tables of group 0 into a new directory for each new group, removes from each copy the rows
+//! of the others, and begins a log after the last entry. Groups that hold objects already are linked as they
+//! are.
 //!
 //! Invariants: nothing in the old directory is changed. The new catalogue has exactly the planned rows: the
 //! digests of all rows are compared, and the new catalogue is checked as a start would check it. After a
@@ -82,6 +83,7 @@ pub struct Division {
     expected: Option<ExpectedServer>,
     before: Offline,
     scratch: Scratch,
+    empty_groups: u32,
 }
 
 impl Division {
@@ -99,7 +101,17 @@ impl Division {
     ) -> Result<Self, DivideError> {
         let owner = Scratch(scratch.to_owned());
         let before = open_sound(dir, &scratch.join("before"), node, expected.as_ref(), watch)?;
-        Ok(Self { dir: dir.to_owned(), node, expected, before, scratch: owner })
+        Ok(Self { dir: dir.to_owned(), node, expected, before, scratch: owner, empty_groups: 0 })
+    }
+
+    /// Returns the division into at least `groups` groups of objects. Those that are added have no objects
+    /// yet; new buckets are placed in them.
+    #[must_use]
+    pub fn with_object_groups(mut self, groups: u32) -> Self {
+        // Group 0 becomes one more group of objects.
+        self.empty_groups =
+            groups.saturating_sub(u32::try_from(self.before.states.len()).unwrap_or(u32::MAX));
+        self
     }
 
     /// The catalogue before its division.
@@ -114,8 +126,9 @@ impl Division {
     /// # Errors
     /// See [`DivideError`]. An incomplete `new` may be left.
     pub fn build(self, new: &Path, watch: ProgressCallback<'_>) -> Result<DivisionReport, DivideError> {
-        let Self { dir, node, expected, before, scratch } = self;
-        let plan = DivisionPlan { object_group: u32::try_from(before.states.len()).unwrap_or(u32::MAX) };
+        let Self { dir, node, expected, before, scratch, empty_groups } = self;
+        let object_group = u32::try_from(before.states.len()).unwrap_or(u32::MAX);
+        let plan = DivisionPlan { object_group, empty_groups };
         let planned = planned_digests(plan, &before)?;
         drop(before);
         let scratch = &scratch.0;

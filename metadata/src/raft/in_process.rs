@@ -1,4 +1,5 @@
-//! Transport between nodes in one process, for tests. Nodes can be isolated, answers lost, and snapshots cut.
+//! Transport between nodes in one process, for tests. Nodes can be isolated, entries and answers lost, and
+//! snapshots cut.
 
 use super::group::Group;
 use super::peers::{CallRefused, MemberLane, MemberPeers, PeerError, PeerFuture, SnapshotBytes};
@@ -8,7 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
-use mlgw_formats::member_calls::{MemberAnswer, MemberCall};
+use mlgw_formats::member_calls::{MemberAnswer, MemberCall, MemberRequest};
 use mlgw_formats::member_snapshot::SnapshotHead;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -57,6 +58,8 @@ struct Wires {
     isolated: Mutex<BTreeSet<u64>>,
     /// Nodes that carry out calls of the log lane and do not answer.
     mute: Mutex<BTreeSet<u64>>,
+    /// Nodes that receive everything but log entries.
+    without_entries: Mutex<BTreeSet<u64>>,
     /// Bytes after which the next snapshots are cut.
     cuts: Mutex<VecDeque<usize>>,
     snapshots_begun: AtomicUsize,
@@ -104,6 +107,16 @@ impl InProcess {
         self.wires.mute.lock().insert(node);
     }
 
+    /// Drops log entries to a node, and nothing else, until [`Self::pass_entries`].
+    pub(crate) fn hold_entries(&self, node: u64) {
+        self.wires.without_entries.lock().insert(node);
+    }
+
+    /// Ends [`Self::hold_entries`].
+    pub(crate) fn pass_entries(&self, node: u64) {
+        self.wires.without_entries.lock().remove(&node);
+    }
+
     /// Cuts the next snapshot after so many bytes.
     pub(crate) fn cut_snapshot(&self, bytes: usize) {
         self.wires.cuts.lock().push_back(bytes);
@@ -135,6 +148,13 @@ impl TestPeers {
         found.ok_or_else(|| PeerError::NotSent("not started".into()))
     }
 
+    /// True if a call has log entries that its node does not receive.
+    fn is_held(&self, to: NodeId, lane: MemberLane, call: &Bytes) -> bool {
+        lane == MemberLane::Log
+            && self.wires.without_entries.lock().contains(&to.get())
+            && matches!(MemberCall::read(call.clone()), Ok((_, MemberRequest::Append(_))))
+    }
+
     /// Loses an answer if the nodes were separated meanwhile.
     fn received(&self, to: NodeId, answer: Result<Bytes, CallRefused>) -> Result<Bytes, PeerError> {
         self.target(to).map_err(|error| PeerError::Unknown(error.to_string()))?;
@@ -145,6 +165,9 @@ impl TestPeers {
 impl MemberPeers for TestPeers {
     fn call(&self, to: NodeId, lane: MemberLane, call: Bytes, _deadline: Instant) -> PeerFuture<'_> {
         Box::pin(async move {
+            if self.is_held(to, lane, &call) {
+                return Err(PeerError::NotSent("entries are held".into()));
+            }
             let served = tokio::spawn(self.target(to)?.serve(NodeId(self.node), call)).await;
             if lane == MemberLane::Log && self.wires.mute.lock().contains(&to.get()) {
                 return Err(PeerError::Unknown("mute".into()));

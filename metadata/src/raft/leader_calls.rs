@@ -109,7 +109,10 @@ impl Group {
     }
 
     /// Waits until this member has applied the entry `index`.
-    async fn applied(&self, index: u64) -> Result<(), BarrierError> {
+    ///
+    /// # Errors
+    /// If this member stops.
+    pub(crate) async fn applied(&self, index: u64) -> Result<(), BarrierError> {
         let wait = self.raft.wait(None);
         let applied = wait.metrics(|m| m.last_applied.index() >= Some(index), "applied").await;
         applied.map(drop).map_err(|_| BarrierError::Stopping)

@@ -17,7 +17,7 @@ use std::pin::Pin;
 pub enum MemberLane {
     /// Votes, heartbeats, read indexes: small, and needed in time.
     Control,
-    /// Log entries and proposals.
+    /// Log entries, proposals, sagas and questions about readers.
     Log,
 }
 

@@ -47,6 +47,7 @@ impl Group {
             MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
             MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
+            MemberRequest::Readers(_) => Err(CallRefused("readers are the catalogue's".into())),
         }
     }
 

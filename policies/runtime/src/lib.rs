@@ -17,6 +17,7 @@
 pub mod changes;
 pub mod compression;
 pub mod facts;
+pub mod following;
 pub mod learning;
 mod reload;
 mod rule_uptime;
@@ -148,6 +149,13 @@ pub enum PolicyError {
     /// Only the description of the version is retained, not its files.
     #[error("the files of policy version {0} are no longer kept")]
     FilesGone(u64),
+    /// Rules of the policy delete checkpoints, and the server is a node of a cluster: its statistics lack the
+    /// reads through other nodes.
+    #[error(
+        "a policy of a cluster must not delete: no node observes the reads through all others (rules: {})",
+        .0.join(", ")
+    )]
+    DeletesInCluster(Vec<String>),
     /// The catalogue rejected the change.
     #[error(transparent)]
     Propose(#[from] ProposeError),
@@ -204,6 +212,12 @@ impl PolicyDraft {
         let has_given = self.given != SubmittedFiles::NOTHING;
         assert!(!has_given || self.files.is_some(), "submitted files are part of their draft");
     }
+}
+
+/// Refuses a program of a cluster whose rules delete.
+fn refuse_deletions(program: &Program) -> Result<(), PolicyError> {
+    let rules: Vec<String> = mlgw_policies::at_rest::deleting_rules(program).map(str::to_owned).collect();
+    if rules.is_empty() { Ok(()) } else { Err(PolicyError::DeletesInCluster(rules)) }
 }
 
 /// Ids of the rules that would delete checkpoints on a server of this kind: those of the stored files, and
@@ -477,6 +491,14 @@ impl Policies {
         done.map(|_| true)
     }
 
+    /// Loads the newest version if it is not the running one.
+    ///
+    /// # Errors
+    /// If it cannot be read. The running one stays.
+    pub async fn load_newer(&self) -> Result<(), PolicyError> {
+        self.lock_for_change().await.map(drop)
+    }
+
     /// Acquires the lock for changes, and loads the newest version from the catalogue if an earlier change
     /// was stored without a confirmation.
     async fn lock_for_change(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, PolicyError> {
@@ -543,7 +565,11 @@ impl Policies {
             move || compile(&policies.built_in, policies.server.environment, &policies.server, &files, given);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
-        Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
+        let compiled = compiled.map_err(PolicyError::Wrong)?;
+        if self.catalogue.is_clustered() {
+            refuse_deletions(&compiled)?;
+        }
+        Ok(Arc::new(compiled.with_learnt(learnt())))
     }
 
     fn replace(&self, running: RunningPolicy) {

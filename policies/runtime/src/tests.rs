@@ -174,13 +174,26 @@ async fn learning_stops_from_freeze_to_unfreeze() {
     assert!(!learning(&bench), "the policy also disables learning");
 }
 
+/// A policy with the rule `few`, which deletes and has further actions.
+fn deleting(more: &str) -> String {
+    let condition = "{type: file_pattern, property: name, operator: matches, value: '*.a'}";
+    let retain = "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}";
+    format!("version: 1\nrules:\n- {{id: few, conditions: [{condition}], actions: [{retain}{more}]}}\n")
+}
+
+#[tokio::test]
+async fn a_cluster_refuses_rules_that_delete_by_their_names() {
+    let bench = PolicyBench::open(false).await;
+    bench.apply(&deleting("")).await.unwrap();
+    let refused = crate::refuse_deletions(&bench.get().running().program).unwrap_err().to_string();
+    assert!(refused.contains("must not delete") && refused.ends_with("(rules: few)"), "{refused}");
+    bench.apply(&rule("b")).await.unwrap();
+    crate::refuse_deletions(&bench.get().running().program).unwrap();
+}
+
 #[tokio::test]
 async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
-    let few = |more: &str| {
-        let condition = "{type: file_pattern, property: name, operator: matches, value: '*.a'}";
-        let retain = "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}";
-        format!("version: 1\nrules:\n- {{id: few, conditions: [{condition}], actions: [{retain}{more}]}}\n")
-    };
+    let few = deleting;
     let mut bench = PolicyBench::open(false).await;
     let since = |bench: &PolicyBench| bench.get().deletes_since_ms("few");
     // The sleep makes timestamps differ.

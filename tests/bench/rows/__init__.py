@@ -3,6 +3,11 @@ need."""
 
 from rows.back import bound_back
 from rows.bound import bound, bound_small
+from rows.cluster.failures import cluster_kill, cluster_pause, cluster_slow_sync, cluster_wiped
+from rows.cluster.idle import cluster_idle
+from rows.cluster.million import cluster_million
+from rows.cluster.parts import cluster_parts
+from rows.cluster.requests import cluster_get, cluster_put
 from rows.get import get, get_100k, head
 from rows.idle import idle
 from rows.large import large
@@ -48,4 +53,21 @@ GROUPS = {
     "ml": ml,
     "policy": policy,
     "training": training,
+    "cluster-get": cluster_get,
+    "cluster-put": cluster_put,
+    "cluster-parts": cluster_parts,
+    "cluster-kill": cluster_kill,
+    "cluster-pause": cluster_pause,
+    "cluster-slow-sync": cluster_slow_sync,
+    "cluster-idle": cluster_idle,
+    "cluster-wiped": cluster_wiped,
+    "cluster-million": cluster_million,
 }
+
+
+def named(name):
+    """The groups that a name stands for: the group of that name, or those whose names begin with it, as
+    `cluster` does; none if there is no such group."""
+    if name in GROUPS:
+        return [name]
+    return [group for group in GROUPS if group.startswith(f"{name}-")]

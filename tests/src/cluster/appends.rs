@@ -1,23 +1,19 @@
 //! Appends to open segments are replicated: what was acknowledged is there after the loss of any one node,
-//! also of the store and its disk. A third storage node that is late or lost stops no writes; without a
-//! second one they are refused with a reason.
-//!
-//! Writers send one request after the other and keep what they observe. A test ends them and reads every
-//! object that was acknowledged.
+//! also of the owner of the segments and its disk. A third storage node that is late or lost stops no writes;
+//! without a second one they are refused with a reason.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mlgw_common::time::{Instant, sleep, timeout};
-use tokio::task::JoinHandle;
+use mlgw_common::time::{Instant, timeout};
 
 use super::segment_files::{is_equal_on, segment_files};
 use super::testbed::{
-    BUCKET, STORAGE, STORE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
+    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, content_of, keys_before, put, until_served,
+    wait_at_most, wait_until,
 };
+use super::writers::{TestWriter, WrittenObject, assert_all_stored};
 use crate::content::TestContent;
 use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::server::ServerSetup;
@@ -36,16 +32,8 @@ const PARTS: [TestContent; 3] = [
     TestContent { id: 2_003, length: 100_000 },
 ];
 
-/// Objects that a writer stores before something happens, and again before the next event.
-const WRITES_MIN: usize = 20;
-/// Pause of a writer. Without it a gigabyte would be written during a test.
-const WRITE_PAUSE: Duration = Duration::from_millis(10);
-/// Pause of a writer after a refusal.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time for which a node is stopped.
 const STOPPED: Duration = Duration::from_secs(15);
-/// Longest time between two writes while a node is lost. A follower is left out within about a second.
-const GAP_MAX: Duration = Duration::from_secs(5);
 /// Longest time until the open segments of a lost node are sealed: it is waited for 10 s.
 const RECOVERY_MAX: Duration = Duration::from_secs(40);
 /// Longest time until all copies are complete.
@@ -63,32 +51,45 @@ fn small_segments(setup: ServerSetup) -> ServerSetup {
 }
 
 #[test]
-fn everything_acknowledged_outlives_the_store_and_its_disk() {
+fn everything_acknowledged_outlives_the_first_node_and_its_disk() {
+    everything_acknowledged_outlives(FIRST);
+}
+
+#[test]
+fn everything_acknowledged_outlives_another_storage_node_and_its_disk() {
+    everything_acknowledged_outlives(2);
+}
+
+/// Kills a node during writes through it, and removes its segments. Everything that was acknowledged is read
+/// through the others, at once and after they have sealed its open segments, and through it when it returned.
+fn everything_acknowledged_outlives(lost: usize) {
     let mut cluster = TestCluster::three_with(small_segments);
-    let clients = [STORE, 2].map(|id| cluster.client(id));
+    let clients = STORAGE.map(|id| cluster.client(id));
     let objects = cluster.block_on(put_objects(&clients));
-    let writers = [STORE, 2].map(|id| TestWriter::start(&cluster, id));
-    writers.iter().for_each(TestWriter::until_more);
-    wait_until("a segment is open", || cluster.view(2).copies.open_segments > 0);
-    cluster.kill(STORE);
-    let written: Vec<String> = writers.into_iter().flat_map(|writer| writer.end(&cluster).stored).collect();
+    let others: Vec<usize> = STORAGE.into_iter().filter(|id| *id != lost).collect();
+    // From here on only the node that will be lost has open segments.
+    cluster.restart(&others);
+    let writer = TestWriter::start(&cluster, lost, "written");
+    writer.until_more();
+    wait_until("a segment is open", || cluster.view(others[0]).copies.open_segments > 0);
+    cluster.kill(lost);
+    let log = writer.end(&cluster);
+    log.assert_kept_but_for_unanswered();
+    for id in &others {
+        until_readable(&cluster, *id);
+        everything_is_there(&cluster, *id, &objects, &log.stored);
+    }
     wait_at_most(RECOVERY_MAX, "the other nodes have sealed the open segments", || {
-        cluster.view(2).copies.open_segments == 0
+        cluster.view(others[0]).copies.open_segments == 0
     });
 
-    remove_all_but_mark(&cluster, STORE);
-    cluster.adopt_segments(STORE);
-    cluster.start(STORE);
+    remove_all_but_mark(&cluster, lost);
+    cluster.adopt_segments(lost);
+    cluster.start(lost);
     cluster.until_settled();
     until_copied(&cluster);
-    for id in [STORE, 3] {
-        let client = cluster.client(id);
-        cluster.block_on(async {
-            for object in &objects {
-                object.assert_stored(&client).await;
-            }
-        });
-        everything_is_there(&cluster, id, &written);
+    for id in [lost, 3] {
+        everything_is_there(&cluster, id, &objects, &log.stored);
     }
 }
 
@@ -96,28 +97,30 @@ fn everything_acknowledged_outlives_the_store_and_its_disk() {
 fn a_follower_that_hangs_stops_no_writes() {
     const HANGING: usize = 2;
     let mut cluster = TestCluster::three_with(small_segments);
-    let writer = TestWriter::start(&cluster, STORE);
+    let writer = TestWriter::start(&cluster, FIRST, "written");
     writer.until_more();
     let stopped = Instant::now();
     cluster.pause(HANGING);
+    writer.until_more();
     wait_until("the node was stopped for long enough", || stopped.elapsed() >= STOPPED);
+    writer.until_more();
     cluster.resume(HANGING);
     wait_until("the node catches up", || cluster.is_caught_up(HANGING));
     writer.until_more();
     let log = writer.end(&cluster);
-    log.assert_small_gaps();
+    log.assert_kept();
 
     // A stop seals the segments without the node.
-    cluster.stop(STORE);
-    cluster.start(STORE);
+    cluster.restart(&[FIRST]);
+    cluster.until_settled();
     until_copied(&cluster);
-    everything_is_there(&cluster, HANGING, &log.stored);
+    everything_is_there(&cluster, HANGING, &[], &log.stored);
 }
 
 #[test]
-fn followers_that_are_killed_in_turn_stop_writes_for_seconds_at_most() {
+fn followers_that_are_killed_in_turn_stop_no_writes() {
     let mut cluster = TestCluster::three_with(small_segments);
-    let writer = TestWriter::start(&cluster, STORE);
+    let writer = TestWriter::start(&cluster, FIRST, "written");
     for killed in [2, 3] {
         writer.until_more();
         cluster.kill(killed);
@@ -127,8 +130,8 @@ fn followers_that_are_killed_in_turn_stop_writes_for_seconds_at_most() {
     }
     writer.until_more();
     let log = writer.end(&cluster);
-    log.assert_small_gaps();
-    everything_is_there(&cluster, 3, &log.stored);
+    log.assert_kept();
+    everything_is_there(&cluster, 3, &[], &log.stored);
 }
 
 #[test]
@@ -136,8 +139,12 @@ fn without_the_second_of_two_storage_nodes_writes_are_refused_with_a_reason() {
     let mut cluster = TestCluster::first();
     cluster.join("storage");
     cluster.until_active(2);
-    let client = cluster.client(STORE);
-    wait_until("writes are accepted", || try_put(&cluster, &client, "with-both").is_ok());
+    let client = cluster.client(FIRST);
+    let stored = ["with-both", "through-the-second", "returned"].map(StoredObject::small);
+    for (object, id) in stored.iter().zip([FIRST, 2]) {
+        let client = cluster.client(id);
+        wait_until("writes are accepted", || try_put(&cluster, &client, &object.key).is_ok());
+    }
     cluster.kill(2);
     for key in ["refused-1", "refused-2"] {
         let ended = try_put(&cluster, &client, key);
@@ -145,13 +152,13 @@ fn without_the_second_of_two_storage_nodes_writes_are_refused_with_a_reason() {
         assert_eq!(status, 503, "{body}");
         assert!(body.contains("<Reason>TooFewReplicas</Reason>"), "{body}");
     }
-    everything_is_there(&cluster, STORE, &["with-both".to_owned()]);
+    everything_is_there(&cluster, FIRST, &stored[..2], &[]);
     let refused = cluster.block_on(client.get(BUCKET, "refused-1"));
     assert!(refused.as_ref().is_err_and(CallFailure::is_not_found), "{refused:?}");
 
     cluster.start(2);
     wait_at_most(RETURN_MAX, "writes are accepted again", || try_put(&cluster, &client, "returned").is_ok());
-    everything_is_there(&cluster, 2, &["with-both".to_owned(), "returned".to_owned()]);
+    everything_is_there(&cluster, 2, &stored, &[]);
 }
 
 /// Puts the object with this key; panics if the request does not end.
@@ -167,6 +174,11 @@ struct StoredObject {
 }
 
 impl StoredObject {
+    /// The object that [`put`] stores under this key.
+    fn small(key: &str) -> Self {
+        Self { key: key.to_owned(), parts: vec![content_of(key)] }
+    }
+
     async fn assert_stored(&self, client: &S3TestClient) {
         let key = &self.key;
         let read = client.get(BUCKET, key).await.unwrap_or_else(|failure| panic!("{key}: {failure:?}"));
@@ -181,7 +193,7 @@ impl StoredObject {
 }
 
 /// Stores objects of all lengths and an upload, through these nodes in turn.
-async fn put_objects(nodes: &[S3TestClient; 2]) -> Vec<StoredObject> {
+async fn put_objects(nodes: &[S3TestClient]) -> Vec<StoredObject> {
     let mixed = (0..OBJECTS).zip(1_000..).map(|(number, id)| StoredObject {
         key: format!("mixed-{number:02}"),
         parts: vec![TestContent { id, length: LENGTHS[number % LENGTHS.len()] }],
@@ -203,106 +215,36 @@ async fn put_objects(nodes: &[S3TestClient; 2]) -> Vec<StoredObject> {
     objects
 }
 
-/// What a writer has observed.
-struct WriterLog {
-    /// Keys of the objects that were acknowledged.
-    stored: Vec<String>,
-    /// Failures other than a 503.
-    failures: Vec<String>,
-    /// The longest time without an acknowledged object.
-    longest_gap: Duration,
-}
-
-impl WriterLog {
-    /// Asserts that no request failed except with a 503, and that one soon succeeded again.
-    fn assert_small_gaps(&self) {
-        assert_eq!(self.failures, Vec::<String>::new());
-        assert!(self.longest_gap <= GAP_MAX, "{:?} without a write", self.longest_gap);
-    }
-}
-
-/// A client that stores one object after the other.
-struct TestWriter {
-    task: JoinHandle<WriterLog>,
-    is_over: Arc<AtomicBool>,
-    stored: Arc<AtomicUsize>,
-}
-
-impl TestWriter {
-    /// Starts a writer through a node.
-    fn start(cluster: &TestCluster, node: usize) -> Self {
-        let (is_over, stored) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let task = cluster.runtime().spawn({
-            let (client, is_over, stored) = (cluster.client(node), Arc::clone(&is_over), Arc::clone(&stored));
-            async move { write_objects(&client, node, &is_over, &stored).await }
-        });
-        Self { task, is_over, stored }
-    }
-
-    /// Waits until the writer has stored some more objects.
-    fn until_more(&self) {
-        let count = || self.stored.load(Ordering::Relaxed);
-        let wanted = count() + WRITES_MIN;
-        wait_until("the writer stores some more objects", || count() >= wanted);
-    }
-
-    /// Ends the writer after its current request.
-    fn end(self, cluster: &TestCluster) -> WriterLog {
-        self.is_over.store(true, Ordering::Relaxed);
-        let ended = cluster.block_on(async { timeout(END_MAX, self.task).await });
-        ended.expect("no request hangs").expect("the writer does not panic")
-    }
-}
-
-/// Stores one object after the other through a node, and counts them.
-async fn write_objects(
-    client: &S3TestClient,
-    node: usize,
-    is_over: &AtomicBool,
-    stored: &AtomicUsize,
-) -> WriterLog {
-    let mut log = WriterLog { stored: Vec::new(), failures: Vec::new(), longest_gap: Duration::ZERO };
-    let mut last = Instant::now();
-    for number in 0.. {
-        if is_over.load(Ordering::Relaxed) {
-            break;
-        }
-        let key = format!("written-{node}-{number}");
-        let ended = put(client, &key).await;
-        log.longest_gap = log.longest_gap.max(last.elapsed());
-        match ended {
-            Ok(_) => {
-                last = Instant::now();
-                log.stored.push(key);
-                stored.fetch_add(1, Ordering::Relaxed);
-                sleep(WRITE_PAUSE).await;
-            }
-            Err(failure) => {
-                if failure.status() != Some(503) {
-                    log.failures.push(format!("{key}: {failure:?}"));
-                }
-                sleep(RETRY_PAUSE).await;
-            }
-        }
-    }
-    log
+/// Waits until a node serves reads: one of the others may be elected first.
+fn until_readable(cluster: &TestCluster, node: usize) {
+    let (client, key) = (cluster.client(node), keys_before().next().expect("a key"));
+    cluster.block_on(until_served("a read after the loss", async || client.get(BUCKET, &key).await));
 }
 
 /// Reads these objects, and those that exist before the cluster, through a node.
-fn everything_is_there(cluster: &TestCluster, node: usize, written: &[String]) {
+fn everything_is_there(
+    cluster: &TestCluster,
+    node: usize,
+    objects: &[StoredObject],
+    written: &[WrittenObject],
+) {
     let client = cluster.client(node);
     cluster.block_on(async {
-        for key in keys_before().chain(written.iter().cloned()) {
+        for object in objects {
+            object.assert_stored(&client).await;
+        }
+        for key in keys_before() {
             assert_reads(&client, &key).await;
         }
     });
+    assert_all_stored(cluster, node, written);
 }
 
 /// Waits until every sealed segment has three copies without known damage, and the storage nodes have equal
 /// files. A node that lost its disk is listed with its copies until it notices that.
 fn until_copied(cluster: &TestCluster) {
     wait_at_most(HEALED_MAX, "the segments of the storage nodes are equal", || {
-        let copies = cluster.view(STORE).copies;
+        let copies = cluster.view(FIRST).copies;
         let mut files: BTreeMap<_, _> = STORAGE.iter().flat_map(|id| segment_files(cluster, *id)).collect();
         files.retain(|_, length| *length > HEADER_BYTES);
         (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0)

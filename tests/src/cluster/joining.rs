@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::testbed::{STORE, TestCluster, TestMember, assert_reads, keys_before};
+use super::testbed::{FIRST, TestCluster, TestMember, assert_reads, keys_before};
 
 /// Asserts that `mlgw cluster join` failed for this reason.
 fn assert_refused(joined: (String, Option<i32>), reason: &str) {
@@ -47,7 +47,7 @@ fn a_token_admits_one_node_and_the_same_node_again() {
     assert_joined(cluster.run_join(cluster.member(2), &token, "storage"));
     cluster.start(2);
     cluster.until_active(2);
-    let ids: Vec<usize> = cluster.view(STORE).nodes.iter().map(|node| node.id).collect();
+    let ids: Vec<usize> = cluster.view(FIRST).nodes.iter().map(|node| node.id).collect();
     assert_eq!(ids, [1, 2], "no other node has joined, and the repetitions took no id");
 }
 
@@ -97,7 +97,7 @@ fn a_directory_with_data_is_refused_before_its_token_is_used() {
     assert_joined(cluster.run_join(&empty, &token, "gateway"));
     cluster.add(empty);
     cluster.start(2);
-    let view = cluster.view(STORE);
+    let view = cluster.view(FIRST);
     let roles: Vec<(usize, &str)> = view.nodes.iter().map(|node| (node.id, node.role.as_str())).collect();
     assert_eq!(roles, [(1, "storage"), (2, "gateway")], "a refusal takes no id");
 }

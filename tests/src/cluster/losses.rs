@@ -1,26 +1,36 @@
-//! Nodes are killed. Without a node that only forwards nothing changes for clients of the others; without the
-//! store every request is refused at once, and everything acknowledged is there when it returns.
+//! A node is lost. Without a gateway nothing changes for clients of the others. Without the first node
+//! everything local is served by the others, requests in progress through them go on, and only remote-backed
+//! buckets are refused, at once.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
 use mlgw_common::time::{Instant, timeout};
-use tokio::task::JoinHandle;
+use tempfile::TempDir;
 
-use super::testbed::{BUCKET, GATEWAY, STORE, TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{
+    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, keys_before, node_of, node_of_head, put,
+    wait_until,
+};
+use super::writers::{TestWriter, WrittenObject, assert_all_stored};
 use crate::content::TestContent;
 use crate::raw::{RawExchange, RawHttpResponse};
 use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup};
 
 const MIB: usize = 1 << 20;
-/// Body of an upload during which the store is killed.
+/// Body of an upload during which the first node is killed.
 const UPLOADED: TestContent = TestContent { id: 70, length: 8 * MIB };
-/// Body of a download during which the store is killed: more than all buffers on the way.
+/// Bytes of that body that are sent before the kill.
+const SENT: usize = MIB;
+/// Body of a download during which the first node is killed: more than all buffers on the way.
 const DOWNLOADED: TestContent = TestContent { id: 71, length: 64 * MIB };
-/// Objects that each writer stores before the store is killed.
-const WRITES_MIN: usize = 20;
+/// Body of the object of the remote-backed bucket.
+const REMOTE: TestContent = TestContent { id: 72, length: 300_000 };
+/// The remote-backed bucket, and the bucket of its origin.
+const BOUND: &str = "remote-backed";
+const ORIGIN_BUCKET: &str = "lake";
 /// Longest time until a request is refused that no node can serve.
 const REFUSAL_MAX: Duration = Duration::from_secs(2);
 /// Longest time until a request ends. It is reached only if something is broken.
@@ -30,204 +40,273 @@ const END_MAX: Duration = Duration::from_secs(30);
 fn the_loss_of_a_node_that_only_forwards_stops_no_request() {
     let mut cluster = TestCluster::whole();
     let mut written: Vec<String> = keys_before().collect();
-    for lost in [2, 3, GATEWAY] {
-        cluster.kill(lost);
-        let left = cluster.clients();
-        assert_eq!(left.len(), 3);
-        cluster.block_on(async {
-            for (number, client) in left.iter().enumerate() {
-                let key = format!("without-{lost}-{number}");
-                put(client, &key).await.expect("stored");
-                for reader in &left {
-                    assert_reads(reader, &key).await;
-                }
-                written.push(key);
+    cluster.kill(GATEWAY);
+    cluster.assert_all_serve();
+    let left = cluster.clients();
+    assert_eq!(left.len(), STORAGE.len());
+    cluster.block_on(async {
+        for (number, client) in left.iter().enumerate() {
+            let key = format!("without-{GATEWAY}-{number}");
+            put(client, &key).await.expect("stored");
+            for reader in &left {
+                assert_reads(reader, &key).await;
             }
-        });
-        wait_until(&format!("the loss of node {lost} is reported"), || {
-            cluster.view(STORE).node(lost).is_some_and(|node| node.reachable == Some(false))
-        });
-        cluster.start(lost);
-        wait_until(&format!("node {lost} catches up"), || cluster.is_caught_up(lost));
-        let returned = cluster.client(lost);
-        cluster.block_on(async {
-            for key in &written {
-                assert_reads(&returned, key).await;
-            }
+            written.push(key);
+        }
+    });
+    for id in STORAGE {
+        wait_until(&format!("node {id} reports the loss of the gateway"), || {
+            cluster.view(id).node(GATEWAY).is_some_and(|node| node.reachable == Some(false))
         });
     }
+    cluster.start(GATEWAY);
+    wait_until("the gateway catches up", || cluster.is_caught_up(GATEWAY));
+    let returned = cluster.client(GATEWAY);
+    cluster.block_on(async {
+        for key in &written {
+            assert_reads(&returned, key).await;
+        }
+    });
 }
 
 #[test]
-fn without_the_store_requests_are_refused_at_once_and_nothing_acknowledged_is_lost() {
+fn without_the_first_node_the_others_serve_and_nothing_acknowledged_is_lost() {
     let mut cluster = TestCluster::whole();
-    let acknowledged = Arc::new(Mutex::new(Vec::new()));
-    let gateway = (cluster.client(GATEWAY), cluster.process(GATEWAY).s3);
-    let (upload, download) = cluster.block_on(async {
-        let (client, addr) = &gateway;
-        client.put(BUCKET, "downloaded", full_body(DOWNLOADED.bytes())).await.expect("stored");
-        (begin_upload(client, *addr).await, begin_download(client, *addr).await)
-    });
-    let writers = start_writers(&cluster, &acknowledged);
-    wait_until("every node has stored some objects", || {
-        let keys = acknowledged.lock().expect("lock is not poisoned").clone();
-        cluster.running().into_iter().all(|id| count_of(id, &keys) >= WRITES_MIN)
-    });
-    cluster.kill(STORE);
-    cluster.block_on(async {
-        the_upload_is_refused(upload).await;
-        the_download_breaks_off(download).await;
-        for writer in writers {
-            let ended = timeout(END_MAX, writer).await.expect("no request hangs");
-            ended.expect("no writer panicked");
+    let _origin = bind_bucket(&mut cluster);
+    let gateway = cluster.client(GATEWAY);
+    cluster.block_on(gateway.put(BUCKET, "downloaded", full_body(DOWNLOADED.bytes()))).expect("stored");
+    let requests: Vec<RequestInProgress> =
+        cluster.ids().into_iter().map(|id| RequestInProgress::begin(&cluster, id)).collect();
+    let start = |id| TestWriter::start(&cluster, id, "written");
+    let writers: Vec<TestWriter> = cluster.ids().into_iter().map(start).collect();
+    writers.iter().for_each(TestWriter::until_more);
+    cluster.kill(FIRST);
+    // The writer through the first node is the first one, and its connection is cut.
+    writers[1..].iter().for_each(TestWriter::until_more);
+    let uploaded = cluster.block_on(end_requests(requests));
+    let mut written = Vec::new();
+    for (writer, id) in writers.into_iter().zip(cluster.ids()) {
+        let log = writer.end(&cluster);
+        match id {
+            FIRST => log.assert_kept_but_for_unanswered(),
+            _ => log.assert_kept(),
         }
-    });
-    everything_is_refused_at_once(&cluster);
-    the_others_name_the_store_and_elect(&cluster);
+        written.extend(log.stored);
+    }
+    everything_local_is_served(&cluster);
+    the_remote_backed_bucket_is_refused_at_once(&cluster);
+    the_others_are_ready_and_lead(&cluster);
+    everything_is_there(&cluster, &written, &uploaded);
 
-    cluster.start(STORE);
-    let nodes = cluster.clients();
-    wait_until("every node reaches the store", || {
-        cluster.block_on(async {
-            for node in &nodes {
-                if node.head(BUCKET, "downloaded").await.is_err() {
-                    return false;
-                }
-            }
-            true
-        })
-    });
+    cluster.start(FIRST);
     cluster.until_settled();
-    let acknowledged: Vec<String> = acknowledged.lock().expect("lock is not poisoned").clone();
-    cluster.block_on(async {
-        for (number, key) in acknowledged.iter().enumerate() {
-            assert_reads(&nodes[number % nodes.len()], key).await;
-        }
-        for node in &nodes {
-            for key in keys_before() {
-                assert_reads(node, &key).await;
-            }
-        }
-        let read = nodes[1].get(BUCKET, "downloaded").await.expect("read");
-        assert_eq!(DOWNLOADED.difference(&read.body), None);
-        let broken = nodes[2].get(BUCKET, "uploaded").await;
-        assert!(broken.as_ref().is_err_and(CallFailure::is_not_found), "{broken:?}");
-    });
+    cluster.assert_all_serve();
+    everything_is_there(&cluster, &written, &uploaded);
+    the_remote_backed_bucket_is_served(&cluster);
 }
 
-/// Key of an object that is written through a node.
-fn key_of(node: usize, number: usize) -> String {
-    format!("written-{node}-{number}")
+/// Starts an origin, binds a bucket to it, and puts an object into that bucket through the gateway. Returns
+/// the origin, which runs until it is dropped.
+fn bind_bucket(cluster: &mut TestCluster) -> TestOrigin {
+    let room = tempfile::tempdir().expect("a directory");
+    let server = ServerSetup::new(room.path().join("origin")).start();
+    cluster.block_on(server.client().create_bucket(ORIGIN_BUCKET)).expect("made");
+    cluster.add_upstream(FIRST, "origin", &server, ORIGIN_BUCKET);
+    cluster.restart(&[FIRST]);
+    cluster.until_settled();
+    let words = ["bucket", "bind", BOUND, "--upstream", "origin", "--mode", "write-through"];
+    let (output, status) = cluster.member(FIRST).setup.command(&words);
+    assert_eq!(status, Some(0), "{output}");
+    let gateway = cluster.client(GATEWAY);
+    cluster.block_on(gateway.put(BOUND, "object", full_body(REMOTE.bytes()))).expect("stored");
+    the_remote_backed_bucket_is_served(cluster);
+    TestOrigin { _server: server, _room: room }
 }
 
-/// Number of these keys that were written through a node.
-fn count_of(node: usize, keys: &[String]) -> usize {
-    (0..keys.len()).take_while(|number| keys.contains(&key_of(node, *number))).count()
+/// A server with the objects of the remote-backed bucket.
+struct TestOrigin {
+    _server: ServerProcess,
+    _room: TempDir,
 }
 
-/// Writes through every node until a write fails; each acknowledged key is recorded.
-fn start_writers(cluster: &TestCluster, acknowledged: &Arc<Mutex<Vec<String>>>) -> Vec<JoinHandle<()>> {
-    let start = |id: usize| {
-        let (client, acknowledged) = (cluster.client(id), Arc::clone(acknowledged));
-        cluster.runtime().spawn(async move {
-            for number in 0.. {
-                let key = key_of(id, number);
-                if put(&client, &key).await.is_err() {
-                    break;
-                }
-                acknowledged.lock().expect("lock is not poisoned").push(key);
-            }
-        })
-    };
-    cluster.running().into_iter().map(start).collect()
+/// Reads the object of the remote-backed bucket through every node: the first one serves it.
+fn the_remote_backed_bucket_is_served(cluster: &TestCluster) {
+    for id in cluster.ids() {
+        let read = cluster.block_on(cluster.client(id).get(BOUND, "object"));
+        let read = read.unwrap_or_else(|failure| panic!("through node {id}: {failure:?}"));
+        assert_eq!(REMOTE.difference(&read.body), None, "through node {id}");
+        assert_eq!(node_of(&read), FIRST, "through node {id}");
+    }
 }
 
-async fn begin_upload(client: &S3TestClient, addr: SocketAddr) -> RawExchange {
-    let target = format!("/{BUCKET}/uploaded");
-    let begun = RawExchange::begin(client, addr, Method::PUT, &target, UPLOADED.length as u64).await;
-    let mut upload = begun.expect("connected");
-    upload.send(&UPLOADED.bytes()[..MIB]).await.expect("sent");
-    upload
+/// An upload and a download through a node, of which a part was transferred.
+struct RequestInProgress {
+    id: usize,
+    upload: RawExchange,
+    download: RawExchange,
+    /// The response to the download, with the first bytes of its body.
+    begun: RawHttpResponse,
 }
 
-async fn begin_download(client: &S3TestClient, addr: SocketAddr) -> RawExchange {
-    let target = format!("/{BUCKET}/downloaded");
-    let begun = RawExchange::begin(client, addr, Method::GET, &target, 0).await;
-    let mut download = begun.expect("connected");
-    assert_eq!(download.answer().await.expect("begun").status, 200);
-    download
-}
-
-/// Reads the answer to the upload: it is refused, because its outcome is unknown.
-async fn the_upload_is_refused(mut upload: RawExchange) {
-    let refused = async {
-        let answer = upload.answer().await?;
-        let body = upload.read_rest(&answer).await?;
-        Ok::<_, std::io::Error>((answer, String::from_utf8_lossy(&body).into_owned()))
-    };
-    let (answer, body) = timeout(END_MAX, refused).await.expect("it does not hang").expect("an answer");
-    assert_eq!(answer.status, 503, "{body}");
-    assert!(body.contains("<Reason>MemberLost</Reason>"), "{body}");
-}
-
-/// Reads the rest of the download: it breaks off.
-async fn the_download_breaks_off(mut download: RawExchange) {
-    let rest = async {
-        let mut bytes = 0;
-        while let Ok(read) = download.read_some(MIB).await {
-            if read == 0 {
-                break;
-            }
-            bytes += read;
-        }
-        bytes
-    };
-    let bytes = timeout(END_MAX, rest).await.expect("it does not hang");
-    assert!(bytes < DOWNLOADED.length, "{bytes} bytes");
-}
-
-/// Sends every kind of request to every node that is left. Each is refused with its reason, within the limit.
-fn everything_is_refused_at_once(cluster: &TestCluster) {
-    let key = format!("/{BUCKET}/before-00");
-    let bucket = format!("/{BUCKET}?list-type=2");
-    let kinds = [
-        (Method::GET, key.as_str(), 0),
-        (Method::HEAD, key.as_str(), 0),
-        (Method::PUT, key.as_str(), 40),
-        (Method::DELETE, key.as_str(), 0),
-        (Method::GET, bucket.as_str(), 0),
-        (Method::GET, "/", 0),
-    ];
-    for id in cluster.running() {
+impl RequestInProgress {
+    fn begin(cluster: &TestCluster, id: usize) -> Self {
         let (client, addr) = (cluster.client(id), cluster.process(id).s3);
-        for (method, target, length) in &kinds {
-            let what = format!("{method} {target} through node {id}");
-            let begun = Instant::now();
-            let exchange = exchange(&client, addr, method.clone(), target, *length);
-            let ended = cluster.block_on(async { timeout(END_MAX, exchange).await });
-            let (answer, body) =
-                ended.unwrap_or_else(|_| panic!("{what} hangs")).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let elapsed = begun.elapsed();
-            assert_eq!(answer.status, 503, "{what}: {body}");
-            assert!(elapsed < REFUSAL_MAX, "{what} took {elapsed:?}");
-            assert!(answer.head.to_lowercase().contains("\r\nretry-after: "), "{what}: {}", answer.head);
-            let has_reason = body.contains("<Reason>NoMemberReachable</Reason>");
-            assert!(has_reason || *method == Method::HEAD, "{what}: {body}");
+        cluster.block_on(async {
+            let target = format!("/{}", Self::path(id));
+            let length = UPLOADED.length as u64;
+            let begun = RawExchange::begin(&client, addr, Method::PUT, &target, length).await;
+            let mut upload = begun.expect("connected");
+            upload.send(&UPLOADED.bytes()[..SENT]).await.expect("sent");
+            let target = format!("/{BUCKET}/downloaded");
+            let begun = RawExchange::begin(&client, addr, Method::GET, &target, 0).await;
+            let mut download = begun.expect("connected");
+            let begun = download.answer().await.expect("begun");
+            assert_eq!(begun.status, 200, "through node {id}");
+            Self { id, upload, download, begun }
+        })
+    }
+
+    /// Bucket and key of the upload through a node.
+    fn path(id: usize) -> String {
+        format!("{BUCKET}/{}", uploaded_key(id))
+    }
+
+    /// Sends the rest of the upload and reads the rest of the download, after the first node was killed.
+    /// Both succeed unless the first node served them. Returns true if the upload was acknowledged.
+    async fn end(self) -> bool {
+        let Self { id, upload, mut download, begun } = self;
+        let served = node_of_head(&begun.head).expect("the response names its node");
+        let rest = download.read_rest(&begun).await;
+        match served {
+            FIRST => assert!(rest.is_err(), "the download through node {id} breaks off"),
+            _ => assert_eq!(DOWNLOADED.difference(&rest.expect("whole")), None, "through node {id}"),
+        }
+        let ended = end_upload(upload).await;
+        match (id, ended) {
+            (FIRST, ended) => {
+                assert!(ended.is_err(), "the connection to the first node is cut: {ended:?}");
+                false
+            }
+            // The gateway chose a node, which may have been the first one.
+            (GATEWAY, Ok(UploadEnd { status: 503, body })) => {
+                assert!(body.contains("<Reason>MemberLost</Reason>"), "{body}");
+                false
+            }
+            (_, ended) => {
+                let UploadEnd { status, body } = ended.expect("an answer");
+                assert_eq!(status, 200, "through node {id}: {body}");
+                true
+            }
         }
     }
 }
 
-/// Sends a request with a body of this length, unless it is answered before, and reads the response.
+/// Key of the upload through a node.
+fn uploaded_key(id: usize) -> String {
+    format!("uploaded-{id}")
+}
+
+/// The answer to an upload.
+#[derive(Debug)]
+struct UploadEnd {
+    status: u16,
+    body: String,
+}
+
+/// Sends the rest of an upload, unless it is answered before, and reads the answer.
+async fn end_upload(mut upload: RawExchange) -> std::io::Result<UploadEnd> {
+    let answer = match upload.send_or_answer(&UPLOADED.bytes()[SENT..]).await? {
+        Some(answer) => answer,
+        None => upload.answer().await?,
+    };
+    let body = upload.read_rest(&answer).await?;
+    Ok(UploadEnd { status: answer.status, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+/// Ends all requests. Returns the ids of the nodes through which an upload was acknowledged.
+async fn end_requests(requests: Vec<RequestInProgress>) -> Vec<usize> {
+    let mut acknowledged = Vec::new();
+    for request in requests {
+        let id = request.id;
+        if timeout(END_MAX, request.end()).await.expect("it does not hang") {
+            acknowledged.push(id);
+        }
+    }
+    acknowledged
+}
+
+/// Reads everything that was acknowledged through every running node. Uploads that were not acknowledged are
+/// absent, because their bodies did not arrive.
+fn everything_is_there(cluster: &TestCluster, written: &[WrittenObject], uploaded: &[usize]) {
+    for id in cluster.running() {
+        assert_all_stored(cluster, id, written);
+        let client = cluster.client(id);
+        cluster.block_on(async {
+            for key in keys_before() {
+                assert_reads(&client, &key).await;
+            }
+            let read = client.get(BUCKET, "downloaded").await.expect("read");
+            assert_eq!(DOWNLOADED.difference(&read.body), None, "through node {id}");
+            for upload in cluster.ids() {
+                let read = client.get(BUCKET, &uploaded_key(upload)).await;
+                if uploaded.contains(&upload) {
+                    assert_eq!(UPLOADED.difference(&read.expect("read").body), None, "through node {id}");
+                } else {
+                    assert!(read.as_ref().is_err_and(CallFailure::is_not_found), "{read:?}");
+                }
+            }
+        });
+    }
+}
+
+/// A request with a body of this length.
+struct RequestKind {
+    method: Method,
+    target: String,
+    length: usize,
+}
+
+/// Every kind of request to a bucket, in an order in which each can succeed.
+fn kinds_of_requests(bucket: &str, key: &str) -> Vec<RequestKind> {
+    let kind = |method, target, length| RequestKind { method, target, length };
+    let object = format!("/{bucket}/{key}");
+    vec![
+        kind(Method::PUT, object.clone(), 40),
+        kind(Method::GET, object.clone(), 0),
+        kind(Method::HEAD, object.clone(), 0),
+        kind(Method::GET, format!("/{bucket}?list-type=2"), 0),
+        kind(Method::DELETE, object, 0),
+    ]
+}
+
+/// The response to a request, and the time that it took.
+struct TimedAnswer {
+    answer: RawHttpResponse,
+    body: String,
+    elapsed: Duration,
+}
+
+/// Sends a request to a node, and reads the response. Panics if it does not end.
+fn send(cluster: &TestCluster, id: usize, kind: &RequestKind) -> TimedAnswer {
+    let (client, addr) = (cluster.client(id), cluster.process(id).s3);
+    let what = format!("{} {} through node {id}", kind.method, kind.target);
+    let begun = Instant::now();
+    let ended = cluster.block_on(async { timeout(END_MAX, exchange(&client, addr, kind)).await });
+    let answered = ended.unwrap_or_else(|_| panic!("{what} hangs"));
+    let (answer, body) = answered.unwrap_or_else(|error| panic!("{what}: {error}"));
+    TimedAnswer { answer, body, elapsed: begun.elapsed() }
+}
+
+/// Sends a request with its body, unless it is answered before, and reads the response.
 async fn exchange(
     client: &S3TestClient,
     addr: SocketAddr,
-    method: Method,
-    target: &str,
-    length: usize,
+    kind: &RequestKind,
 ) -> std::io::Result<(RawHttpResponse, String)> {
-    let has_body = method != Method::HEAD;
-    let mut exchange = RawExchange::begin(client, addr, method, target, length as u64).await?;
-    let answer = match exchange.send_or_answer(&vec![b'x'; length]).await? {
+    let RequestKind { method, target, length } = kind;
+    let has_body = *method != Method::HEAD;
+    let mut exchange = RawExchange::begin(client, addr, method.clone(), target, *length as u64).await?;
+    let answer = match exchange.send_or_answer(&vec![b'x'; *length]).await? {
         Some(answer) => answer,
         None => exchange.answer().await?,
     };
@@ -235,18 +314,55 @@ async fn exchange(
     Ok((answer, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// Waits until the other nodes report that they are not ready, and why, and one of them leads.
-fn the_others_name_the_store_and_elect(cluster: &TestCluster) {
+/// Sends every kind of request to every running node. Each is served by a node that runs.
+fn everything_local_is_served(cluster: &TestCluster) {
+    cluster.assert_all_serve();
     for id in cluster.running() {
-        let probe = cluster.process(id).admin_client();
-        wait_until(&format!("node {id} is not ready, and names the store"), || {
-            let ready = cluster.block_on(probe.call(Method::GET, "/readyz", &[], full_body("")));
-            let Err(CallFailure::Refused { status, body }) = ready else { return false };
-            status == 503 && body.to_lowercase().contains("node 1")
-        });
-        wait_until(&format!("node {id} has another leader"), || {
-            let groups = cluster.view(id).groups;
-            groups.iter().any(|group| group.leader.is_some_and(|leader| leader != STORE))
-        });
+        let mut kinds = kinds_of_requests(BUCKET, &format!("raw-{id}"));
+        kinds.push(RequestKind { method: Method::GET, target: "/".to_owned(), length: 0 });
+        for kind in &kinds {
+            let TimedAnswer { answer, body, .. } = send(cluster, id, kind);
+            let what = format!("{} {} through node {id}", kind.method, kind.target);
+            assert!([200, 204].contains(&answer.status), "{what}: {} {body}", answer.status);
+            let served = node_of_head(&answer.head).expect("the response names its node");
+            let is_expected = if id == GATEWAY { served != FIRST } else { served == id };
+            assert!(is_expected, "{what} was served by node {served}");
+        }
     }
+}
+
+/// Sends every kind of request for the remote-backed bucket to every running node, and copies from it. Each
+/// is refused with its reason, within the limit.
+fn the_remote_backed_bucket_is_refused_at_once(cluster: &TestCluster) {
+    const REASON: &str = "<Reason>NoMemberReachable</Reason>";
+    for id in cluster.running() {
+        for kind in &kinds_of_requests(BOUND, "object") {
+            let TimedAnswer { answer, body, elapsed } = send(cluster, id, kind);
+            let what = format!("{} {} through node {id}", kind.method, kind.target);
+            assert_eq!(answer.status, 503, "{what}: {body}");
+            assert!(elapsed < REFUSAL_MAX, "{what} took {elapsed:?}");
+            assert!(answer.head.to_lowercase().contains("\r\nretry-after: "), "{what}: {}", answer.head);
+            assert!(body.contains(REASON) || kind.method == Method::HEAD, "{what}: {body}");
+        }
+        let source = [("x-amz-copy-source", format!("/{BOUND}/object"))];
+        let client = cluster.client(id);
+        let target = format!("/{BUCKET}/copied");
+        let copy = client.call(Method::PUT, &target, &source, full_body(""));
+        let copied = cluster.block_on(async { timeout(END_MAX, copy).await.expect("it does not hang") });
+        let Err(CallFailure::Refused { status, body }) = copied else { panic!("{copied:?}") };
+        assert!(status == 503 && body.contains(REASON), "a copy through node {id}: {status} {body}");
+    }
+}
+
+/// Waits until the other nodes report the loss of the first node, are ready, and lead all groups.
+fn the_others_are_ready_and_lead(cluster: &TestCluster) {
+    for id in cluster.running() {
+        wait_until(&format!("node {id} reports the loss of the first node"), || {
+            cluster.view(id).node(FIRST).is_some_and(|node| node.reachable == Some(false))
+        });
+        let probe = cluster.process(id).admin_client();
+        let ready = cluster.block_on(probe.call(Method::GET, "/readyz", &[], full_body("")));
+        assert!(ready.is_ok(), "node {id} serves, and is not ready: {ready:?}");
+    }
+    cluster.until_led();
 }

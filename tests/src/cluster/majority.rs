@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use mlgw_common::time::{Instant, timeout};
 
-use super::testbed::{BUCKET, STORE, TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{BUCKET, FIRST, STORAGE, TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::s3::{CallFailure, full_body};
 
 /// Longest time until a request is refused: a barrier of two seconds, and the request itself.
@@ -15,37 +15,50 @@ const REFUSAL_MAX: Duration = Duration::from_secs(4);
 const END_MAX: Duration = Duration::from_secs(30);
 
 #[test]
-fn without_a_majority_requests_are_refused_and_the_store_stops_and_returns() {
+fn without_a_majority_requests_are_refused_and_the_node_that_is_left_stops_and_returns() {
     let mut cluster = TestCluster::three();
-    let client = cluster.client(STORE);
+    let client = cluster.client(FIRST);
     cluster.block_on(async { put(&client, "with-majority").await.expect("stored") });
-    cluster.kill(2);
-    cluster.kill(3);
-    everything_is_refused(&cluster);
-    the_store_names_the_reason(&cluster);
-
-    cluster.start(2);
-    let client = cluster.client(STORE);
-    wait_until("the store serves with two of three voters", || {
-        cluster.block_on(async { put(&client, "with-two").await.is_ok() })
-    });
-    everything_is_there(&cluster, STORE);
-    everything_is_there(&cluster, 2);
-
-    cluster.kill(2);
-    everything_is_refused(&cluster);
-    // A stop does not wait for the others: it exits with 0.
-    cluster.stop(STORE);
-    cluster.spawn(STORE);
-    cluster.spawn(3);
-    cluster.until_ready(STORE);
-    cluster.until_ready(3);
-    everything_is_there(&cluster, STORE);
-    everything_is_there(&cluster, 3);
+    for left in [FIRST, 3] {
+        one_node_is_left(&mut cluster, left);
+    }
 }
 
-fn everything_is_refused(cluster: &TestCluster) {
-    let client = cluster.client(STORE);
+/// Kills all nodes but one, twice: another node returns first while it runs, and then after it stopped.
+fn one_node_is_left(cluster: &mut TestCluster, left: usize) {
+    let others: Vec<usize> = STORAGE.into_iter().filter(|id| *id != left).collect();
+    let (second, third) = (others[0], others[1]);
+    cluster.kill(second);
+    cluster.kill(third);
+    everything_is_refused(cluster, left);
+    the_node_names_the_reason(cluster, left);
+
+    cluster.start(second);
+    for id in [left, second] {
+        let client = cluster.client(id);
+        wait_until(&format!("node {id} serves with two of three voters"), || {
+            cluster.block_on(async { put(&client, "with-two").await.is_ok() })
+        });
+    }
+    everything_is_there(cluster, left);
+    everything_is_there(cluster, second);
+
+    cluster.kill(second);
+    everything_is_refused(cluster, left);
+    // A stop does not wait for the others: it exits with 0.
+    cluster.stop(left);
+    cluster.spawn(left);
+    cluster.spawn(third);
+    cluster.until_ready(left);
+    cluster.until_ready(third);
+    everything_is_there(cluster, left);
+    everything_is_there(cluster, third);
+    cluster.start(second);
+    cluster.until_settled();
+}
+
+fn everything_is_refused(cluster: &TestCluster, left: usize) {
+    let client = cluster.client(left);
     for (method, target) in [
         (Method::PUT, format!("/{BUCKET}/refused")),
         (Method::GET, format!("/{BUCKET}/with-majority")),
@@ -58,7 +71,7 @@ fn everything_is_refused(cluster: &TestCluster) {
         let failure = ended.unwrap_or_else(|_| panic!("{method} {target} hangs"));
         let elapsed = begun.elapsed();
         let Err(CallFailure::Refused { status, body }) = failure else {
-            panic!("{method} {target}: {failure:?}")
+            panic!("{method} {target} through node {left}: {failure:?}")
         };
         assert_eq!(status, 503, "{method} {target}: {body}");
         assert!(elapsed < REFUSAL_MAX, "{method} {target} took {elapsed:?}");
@@ -66,9 +79,9 @@ fn everything_is_refused(cluster: &TestCluster) {
     }
 }
 
-fn the_store_names_the_reason(cluster: &TestCluster) {
-    let probe = cluster.process(STORE).admin_client();
-    wait_until("the store is not ready, and names the voters", || {
+fn the_node_names_the_reason(cluster: &TestCluster, left: usize) {
+    let probe = cluster.process(left).admin_client();
+    wait_until(&format!("node {left} is not ready, and names the voters"), || {
         let ready = cluster.block_on(probe.call(Method::GET, "/readyz", &[], full_body("")));
         let Err(CallFailure::Refused { status, body }) = ready else { return false };
         status == 503 && body.contains("voters")

@@ -1,6 +1,6 @@
 //! Refusals that protect a cluster: of a copy of a node, and of settings that contradict the cluster.
 
-use super::testbed::{STORE, TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{FIRST, TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::server::ServerSetup;
 use crate::store::copy_directory;
 
@@ -32,7 +32,7 @@ fn a_copied_directory_is_refused_by_its_peers_and_the_cluster_goes_on() {
 /// Starts the node whose directory is copied, and waits until its peers know this start.
 fn start_copied(cluster: &mut TestCluster) {
     cluster.start(COPIED);
-    for other in [STORE, 2] {
+    for other in [FIRST, 2] {
         wait_until(&format!("node {other} reaches the node after its restart"), || {
             cluster.view(other).node(COPIED).is_some_and(|node| node.reachable == Some(true))
         });
@@ -64,7 +64,7 @@ fn goes_on(cluster: &TestCluster) {
         }
     });
     cluster.until_settled();
-    let addresses = [STORE, 2].map(|id| cluster.view(id).node(COPIED).map(|node| node.address.clone()));
+    let addresses = [FIRST, 2].map(|id| cluster.view(id).node(COPIED).map(|node| node.address.clone()));
     let expected = cluster.member(COPIED).address.to_string();
     assert_eq!(addresses, [Some(expected.clone()), Some(expected)]);
 }
@@ -85,17 +85,17 @@ fn a_node_refuses_settings_that_contradict_its_cluster() {
     let in_memory = |setup: &ServerSetup| setup.clone().with("durability", "os");
     assert_refused(&in_memory(&joined.setup), "durability is \"os\"");
 
-    cluster.stop(STORE);
-    let store = cluster.member(STORE).setup.clone();
-    assert_refused(&in_memory(&store), "durability is \"os\"");
-    let other_secret = store.clone().with("root_secret_access_key", "another-secret-0123456789abcdefghijkl");
-    let other_key = store.with("root_access_key_id", "MLGWTESTROOTKEY00002");
+    cluster.stop(FIRST);
+    let first = cluster.member(FIRST).setup.clone();
+    assert_refused(&in_memory(&first), "durability is \"os\"");
+    let other_secret = first.clone().with("root_secret_access_key", "another-secret-0123456789abcdefghijkl");
+    let other_key = first.with("root_access_key_id", "MLGWTESTROOTKEY00002");
     for other_root in [other_secret, other_key] {
         assert_refused(&other_root, "are not the root credentials of the cluster");
     }
 
     // The refusals have changed nothing.
-    cluster.start(STORE);
+    cluster.start(FIRST);
     cluster.add(joined);
     cluster.start(2);
     let client = cluster.client(2);

@@ -1,8 +1,8 @@
 //! Copies of sealed segments: every storage node gets them while clients write, also after a kill; damaged
 //! and lost ones are made again, and those of deleted objects are removed.
 //!
-//! Files of segments are compared byte by byte. Those that are still appended to may differ for a moment; a
-//! stop of the store seals them.
+//! Files of segments are compared byte by byte. Those that are still appended to may differ for a moment; the
+//! stop of their owner seals them. Objects are stored through several nodes, so segments have several owners.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use mlgw_common::time::sleep;
 
-use super::segment_files::{have_equal_files, is_equal_on, names_with, segment_files};
+use super::segment_files::{
+    MINUTELY_MAX, have_equal_files, is_equal_on, names_with, segment_files, until_equal,
+};
 use super::testbed::{
-    BUCKET, GATEWAY, STORAGE, STORE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
+    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
 };
 use super::view::CopiesView;
 use crate::content::TestContent;
@@ -30,9 +32,6 @@ const LARGE: [(&str, TestContent); 2] = [
 ];
 /// Pause of a writer. Without it gigabytes would be written until the nodes have joined.
 const WRITE_PAUSE: Duration = Duration::from_millis(20);
-/// Longest wait for work that a node begins once a minute: to list its directory, and to search the catalogue
-/// for references to bad blocks.
-const MINUTELY_MAX: Duration = Duration::from_secs(180);
 
 /// Settings for many segments. Segments without references are soon removed.
 fn small_segments(setup: ServerSetup) -> ServerSetup {
@@ -46,7 +45,7 @@ fn small_segments(setup: ServerSetup) -> ServerSetup {
 fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
     let mut cluster = TestCluster::first_with(small_segments);
     put_large(&cluster);
-    let (client, is_over) = (cluster.client(STORE), Arc::new(AtomicBool::new(false)));
+    let (client, is_over) = (cluster.client(FIRST), Arc::new(AtomicBool::new(false)));
     let writer = cluster.runtime().spawn({
         let is_over = Arc::clone(&is_over);
         async move {
@@ -65,11 +64,16 @@ fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
     }
     cluster.until_settled();
     wait_until("some segments have three copies", || {
-        let copies = copies(&cluster, STORE);
+        let copies = copies(&cluster, FIRST);
         copies.wanted == 3 && copies.below_segments < copies.segments
     });
     is_over.store(true, Ordering::Relaxed);
-    let written = cluster.block_on(writer).expect("the writer does not panic");
+    let mut written = cluster.block_on(writer).expect("the writer does not panic");
+    for id in cluster.ids() {
+        let (client, key) = (cluster.client(id), format!("through-{id}"));
+        cluster.block_on(put(&client, &key)).expect("stored");
+        written.push(key);
+    }
     wait_until("every sealed segment is on three nodes", || is_copied_but_for_open_segments(&cluster));
     seal_open_segments(&mut cluster);
     until_equal(&cluster, &STORAGE);
@@ -96,12 +100,12 @@ fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
 
 /// Asserts that the command and the metrics report that each segment has three copies.
 fn the_copies_are_reported(cluster: &TestCluster) {
-    let (output, status) = cluster.member(STORE).setup.command(&["cluster", "status"]);
+    let (output, status) = cluster.member(FIRST).setup.command(&["cluster", "status"]);
     assert_eq!(status, Some(0), "{output}");
     assert!(output.contains("copies       3 of each of "), "{output}");
-    let store = Scrape::of(cluster.process(STORE));
+    let first = Scrape::of(cluster.process(FIRST));
     for metric in ["mlgw_segments_below_copies", "mlgw_segments_suspect"] {
-        assert!(store.sum(metric, &[]).abs() < 0.5, "{metric} is not 0");
+        assert!(first.sum(metric, &[]).abs() < 0.5, "{metric} is not 0");
     }
     for id in [2, 3] {
         let copied = Scrape::of(cluster.process(id)).sum("mlgw_replica_copied_segments_total", &[]);
@@ -115,7 +119,7 @@ fn a_damaged_copy_on_any_node_is_repaired_from_another_one() {
     put_large(&cluster);
     seal_open_segments(&mut cluster);
     until_equal(&cluster, &STORAGE);
-    for id in [2, STORE] {
+    for id in [2, FIRST] {
         cluster.stop(id);
         flip_byte_of_longest(&cluster, id);
         assert!(!have_equal_files(&cluster, &STORAGE), "a byte differs");
@@ -124,9 +128,11 @@ fn a_damaged_copy_on_any_node_is_repaired_from_another_one() {
         until_equal(&cluster, &STORAGE);
     }
     cluster.until_settled();
-    wait_until("no copy is suspect", || copies(&cluster, STORE).suspect_segments == 0);
-    wait_at_most(MINUTELY_MAX, "the store lists no bad block", || {
-        Scrape::of(cluster.process(STORE)).sum("mlgw_quarantined_blocks", &[]) < 0.5
+    wait_until("no copy is suspect", || copies(&cluster, FIRST).suspect_segments == 0);
+    cluster.assert_all_serve();
+    wait_at_most(MINUTELY_MAX, "no node lists a bad block", || {
+        let bad = |id: &usize| Scrape::of(cluster.process(*id)).sum("mlgw_quarantined_blocks", &[]);
+        STORAGE.iter().all(|id| bad(id) < 0.5)
     });
     let client = cluster.client(3);
     cluster.block_on(async {
@@ -154,7 +160,7 @@ fn a_node_that_lost_its_segments_gets_them_again() {
     cluster.adopt_segments(LOST);
     cluster.start(LOST);
     until_equal(&cluster, &STORAGE);
-    wait_until("no copy is suspect", || copies(&cluster, STORE).suspect_segments == 0);
+    wait_until("no copy is suspect", || copies(&cluster, FIRST).suspect_segments == 0);
 }
 
 #[test]
@@ -163,16 +169,16 @@ fn files_of_deleted_objects_are_removed_from_every_node() {
     put_large(&cluster);
     seal_open_segments(&mut cluster);
     until_equal(&cluster, &STORAGE);
-    let before = segment_files(&cluster, STORE);
+    let before = segment_files(&cluster, FIRST);
     assert!(before.len() > 10, "{before:?}");
-    let client = cluster.client(STORE);
+    let client = cluster.client(FIRST);
     cluster.block_on(async {
         for key in keys_before().chain(LARGE.map(|(key, _)| key.to_owned())) {
             client.delete(BUCKET, &key).await.expect("deleted");
         }
     });
     let words = ["tier", "compact", "--dead-percent", "1", "--wait"];
-    let (output, status) = cluster.member(STORE).setup.command(&words);
+    let (output, status) = cluster.member(FIRST).setup.command(&words);
     assert_eq!(status, Some(0), "{output}");
     for id in STORAGE {
         wait_at_most(MINUTELY_MAX, &format!("node {id} has removed all files"), || {
@@ -197,29 +203,34 @@ fn a_node_that_is_killed_while_it_copies_continues() {
     cluster.start(KILLED);
     wait_until("the first copy is complete", || !segment_files(&cluster, KILLED).is_empty());
     cluster.kill(KILLED);
-    let (whole, copied) = (segment_files(&cluster, STORE), segment_files(&cluster, KILLED));
+    let (whole, copied) = (segment_files(&cluster, FIRST), segment_files(&cluster, KILLED));
     assert!(copied.len() < whole.len(), "all {} segments were copied before the kill", whole.len());
 
     cluster.set(KILLED, "cluster.repair_bytes_per_second", "0");
     cluster.start(KILLED);
-    until_equal(&cluster, &[STORE, KILLED]);
+    until_equal(&cluster, &[FIRST, KILLED]);
     assert_eq!(names_with(&cluster, KILLED, ".copying"), Vec::<String>::new(), "unfinished copies");
 }
 
-/// Stores the large objects.
+/// Stores the large objects, through the running nodes in turn.
 fn put_large(cluster: &TestCluster) {
-    let client = cluster.client(STORE);
+    let clients = cluster.clients();
     cluster.block_on(async {
-        for (key, content) in LARGE {
+        for ((key, content), client) in LARGE.into_iter().zip(clients.iter().cycle()) {
             client.put(BUCKET, key, full_body(content.bytes())).await.expect("stored");
         }
     });
 }
 
-/// Stops and starts the store. Its stop seals all segments, and nothing is written afterwards.
+/// Stops and starts all storage nodes in turn. The stop of a node seals its segments, and nothing is written
+/// afterwards.
 fn seal_open_segments(cluster: &mut TestCluster) {
-    cluster.stop(STORE);
-    cluster.start(STORE);
+    let mut ids = cluster.running();
+    ids.retain(|id| STORAGE.contains(id));
+    cluster.restart(&ids);
+    if ids == STORAGE {
+        cluster.until_settled();
+    }
 }
 
 /// Makes the daily scrub of a stopped node due at its start: without a readable state it is.
@@ -231,20 +242,12 @@ fn copies(cluster: &TestCluster, id: usize) -> CopiesView {
     cluster.view(id).copies
 }
 
-/// Waits until these nodes have the same segment files and the store describes no missing copy. Files of
-/// segments that ended without a record are removed from one node later than from another.
-fn until_equal(cluster: &TestCluster, nodes: &[usize]) {
-    wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are equal"), || {
-        copies(cluster, STORE).below_segments == 0 && have_equal_files(cluster, nodes)
-    });
-}
-
-/// True if no sealed segment lacks a copy, and all files of the store but those of open segments are equal on
-/// the other storage nodes.
+/// True if no sealed segment lacks a copy, and all files but those of open segments are equal on the storage
+/// nodes.
 fn is_copied_but_for_open_segments(cluster: &TestCluster) -> bool {
-    let copies = copies(cluster, STORE);
-    let store = segment_files(cluster, STORE);
-    let different = store.keys().filter(|name| !is_equal_on(cluster, &STORAGE, name)).count();
+    let copies = copies(cluster, FIRST);
+    let files: BTreeMap<_, _> = STORAGE.iter().flat_map(|id| segment_files(cluster, *id)).collect();
+    let different = files.keys().filter(|name| !is_equal_on(cluster, &STORAGE, name)).count();
     copies.below_segments == 0 && different <= copies.open_segments
 }
 

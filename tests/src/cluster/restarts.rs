@@ -1,5 +1,6 @@
 //! All nodes stop, or are killed, and start again: in any order, and with new addresses, which the
-//! configuration of one start names and which are recorded then.
+//! configuration of one start names and which are recorded then. Afterwards every storage node serves
+//! requests itself again.
 
 use super::testbed::{TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::seed::{Rng, seeded_rng};
@@ -77,6 +78,7 @@ fn start_all(cluster: &mut TestCluster, order: &[usize]) {
 
 /// Writes an object through every node, and reads everything written so far through each.
 fn everything_is_there(cluster: &TestCluster, written: &mut Vec<String>, label: &str) {
+    cluster.assert_all_serve();
     let clients = cluster.clients();
     cluster.block_on(async {
         for (number, client) in clients.iter().enumerate() {

@@ -4,8 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
-use super::testbed::TestCluster;
+use super::testbed::{FIRST, TestCluster, wait_at_most};
+
+/// Longest wait for work that a node begins once a minute: to list its directory, and to search the catalogue
+/// for references to bad blocks.
+pub(super) const MINUTELY_MAX: Duration = Duration::from_secs(180);
 
 /// Lengths of the segment files of a node by their names.
 pub(super) fn segment_files(cluster: &TestCluster, id: usize) -> BTreeMap<String, u64> {
@@ -32,6 +37,14 @@ pub(super) fn have_equal_files(cluster: &TestCluster, nodes: &[usize]) -> bool {
     let files = segment_files(cluster, nodes[0]);
     nodes.iter().all(|id| segment_files(cluster, *id) == files)
         && files.keys().all(|name| is_equal_on(cluster, nodes, name))
+}
+
+/// Waits until these nodes have the same segment files and the first node describes no missing copy. Files of
+/// segments that ended without a record are removed from one node later than from another.
+pub(super) fn until_equal(cluster: &TestCluster, nodes: &[usize]) {
+    wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are equal"), || {
+        cluster.view(FIRST).copies.below_segments == 0 && have_equal_files(cluster, nodes)
+    });
 }
 
 /// True if these nodes have a file of this name with the same bytes.

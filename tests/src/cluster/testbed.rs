@@ -1,15 +1,17 @@
 //! A cluster whose nodes are processes of the shipped server, each with its own directory and address.
 //!
-//! Node 1 is a server with objects that became a cluster, and serves the requests of all nodes. The others
-//! join it by a token each. A node has new S3 and admin ports after each start, so clients are made anew.
+//! Node 1 is a server with objects that became a cluster. The others join it by a token each. Every storage
+//! node serves requests, and a gateway forwards them. A node has new S3 and admin ports after each start, so
+//! clients are made anew.
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use mlgw_common::time::{Instant, block_for};
+use mlgw_common::time::{Instant, block_for, sleep};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,7 +19,7 @@ use tokio::runtime::Runtime;
 
 use super::view::{ClusterView, GroupView};
 use crate::content::TestContent;
-use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::s3::{CallFailure, S3ClientResponse, S3TestClient, full_body};
 use crate::seed::mix;
 use crate::server::{ServerProcess, ServerSetup, runtime};
 
@@ -27,10 +29,12 @@ pub(super) const BUCKET: &str = "cluster-tests";
 pub(super) const SYSTEM_GROUP: u32 = 0;
 /// Group of the buckets that exist before the cluster.
 pub(super) const OBJECT_GROUP: u32 = 1;
-/// Node that serves the requests of all nodes, and has the bytes of all objects.
-pub(crate) const STORE: usize = 1;
-/// Storage nodes of a whole cluster.
-pub(super) const STORAGE: [usize; 3] = [STORE, 2, 3];
+/// The first node: that of `mlgw cluster init`, which also serves remote-backed buckets and runs jobs.
+pub(crate) const FIRST: usize = 1;
+/// Storage nodes of a whole cluster, which all serve requests.
+pub(super) const STORAGE: [usize; 3] = [FIRST, 2, 3];
+/// Buckets of a cluster with three object groups, one in each group.
+pub(super) const SPREAD: [&str; 3] = [BUCKET, "cluster-tests-b", "cluster-tests-c"];
 /// Node of a whole cluster that stores nothing.
 pub(super) const GATEWAY: usize = 4;
 
@@ -41,6 +45,8 @@ const LENGTHS: [usize; 4] = [40, 5_000, 100_000, 300_000];
 /// Longest wait for a condition. It is reached only if something is broken.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Header of each response to an S3 request, with the id of the node that served it.
+const NODE_HEADER: &str = "x-mlgw-node";
 /// First port of nodes, below the ports that the kernel gives to connections.
 const FIRST_PORT: u16 = 9100;
 
@@ -56,6 +62,53 @@ pub(super) fn wait_at_most(limit: Duration, what: &str, mut is_so: impl FnMut() 
         assert!(begun.elapsed() < limit, "never: {what}");
         block_for(POLL_INTERVAL);
     }
+}
+
+/// Repeats a request that is refused with a 503 until it succeeds. Panics after any other failure.
+pub(super) async fn until_served<T>(
+    what: &str,
+    mut request: impl AsyncFnMut() -> Result<T, CallFailure>,
+) -> T {
+    let begun = Instant::now();
+    loop {
+        match request().await {
+            Ok(answer) => return answer,
+            Err(failure) => {
+                let is_repeated = failure.status() == Some(503) && begun.elapsed() < WAIT_MAX;
+                assert!(is_repeated, "never: {what}: {failure:?}");
+                sleep(POLL_INTERVAL).await;
+            }
+        }
+    }
+}
+
+/// The node that served a request, from the value of `x-mlgw-node`.
+fn parse_node(value: &str) -> usize {
+    value.trim().parse().unwrap_or_else(|_| panic!("{value:?} is not the id of a node"))
+}
+
+/// The node that served a request.
+pub(super) fn node_of(answer: &S3ClientResponse) -> usize {
+    parse_node(answer.header(NODE_HEADER).expect("every response names its node"))
+}
+
+/// The node that served a request, from the head of its response; `None` if the head names none.
+pub(super) fn node_of_head(head: &str) -> Option<usize> {
+    let fields = head.lines().filter_map(|line| line.split_once(':'));
+    let mut nodes = fields.filter(|(name, _)| name.eq_ignore_ascii_case(NODE_HEADER));
+    nodes.next().map(|(_, value)| parse_node(value))
+}
+
+/// The node that leads a group of a cluster of three storage nodes: the first node for the system group, and
+/// one storage node after the other for groups of objects.
+fn assigned_leader(group: u32) -> usize {
+    let turn = usize::try_from(group.saturating_sub(1)).expect("small");
+    STORAGE[turn % STORAGE.len()]
+}
+
+/// Settings for three object groups.
+fn three_object_groups(setup: ServerSetup) -> ServerSetup {
+    setup.with("catalogue.object_groups", 3)
 }
 
 /// Settings of all nodes of a cluster.
@@ -141,7 +194,7 @@ impl TestCluster {
         let (output, status) = member.setup.cluster_init();
         assert_eq!(status, Some(0), "{output}");
         let mut cluster = Self { members: vec![member], settings, runtime, room };
-        cluster.start(STORE);
+        cluster.start(FIRST);
         cluster
     }
 
@@ -169,13 +222,64 @@ impl TestCluster {
         cluster
     }
 
-    /// Waits until three nodes vote in both groups and the store leads them.
+    /// Makes a cluster of three storage nodes and a gateway with three object groups, each of which another
+    /// node leads, and the buckets [`SPREAD`], one in each of these groups.
+    pub(super) fn spread() -> Self {
+        let mut cluster = Self::first_with(three_object_groups);
+        for role in ["storage", "storage", "gateway"] {
+            cluster.join(role);
+        }
+        cluster.until_settled();
+        let client = cluster.client(FIRST);
+        cluster.block_on(async {
+            for bucket in &SPREAD[1..] {
+                client.create_bucket(bucket).await.expect("made");
+            }
+        });
+        cluster
+    }
+
+    /// Waits until three nodes vote in every group, and each group has the leader that it is assigned to.
     pub(super) fn until_settled(&self) {
-        for group in [SYSTEM_GROUP, OBJECT_GROUP] {
-            wait_until("three nodes vote, and the store leads them", || {
-                let found = self.group(group).filter(|found| found.leader == Some(STORE));
-                found.is_some_and(|found| found.with_part("voter") == [1, 2, 3].into())
-            });
+        wait_until("three nodes vote in every group, and the assigned ones lead", || {
+            self.group_ids().into_iter().all(|group| {
+                let found = self.group(group).filter(|found| found.leader == Some(assigned_leader(group)));
+                found.is_some_and(|found| found.with_part("voter") == STORAGE.into())
+            })
+        });
+    }
+
+    /// Waits until every group is led by a running node.
+    pub(super) fn until_led(&self) {
+        wait_until("every group has a leader that runs", || {
+            let running = self.running();
+            let leader = |group: u32| self.group(group).and_then(|found| found.leader);
+            self.group_ids().into_iter().all(|group| leader(group).is_some_and(|id| running.contains(&id)))
+        });
+    }
+
+    /// Ids of all groups, from a running storage node.
+    pub(super) fn group_ids(&self) -> Vec<u32> {
+        let id = self.running().into_iter().find(|id| STORAGE.contains(id)).expect("a storage node runs");
+        self.view(id).groups.iter().map(|group| group.id).collect()
+    }
+
+    /// Ids of the groups that a running node leads.
+    pub(super) fn groups_led_by(&self, id: usize) -> Vec<u32> {
+        let groups = self.view(id).groups.into_iter().filter(|group| group.leader == Some(id));
+        groups.map(|group| group.id).collect()
+    }
+
+    /// Asserts that every running storage node serves requests itself, and that the gateway forwards them to
+    /// one of those.
+    pub(super) fn assert_all_serve(&self) {
+        let key = keys_before().next().expect("a key");
+        for id in self.running() {
+            let client = self.client(id);
+            let read = self.block_on(client.get(BUCKET, &key));
+            let served = node_of(&read.unwrap_or_else(|failure| panic!("through node {id}: {failure:?}")));
+            let is_expected = if STORAGE.contains(&id) { served == id } else { STORAGE.contains(&served) };
+            assert!(is_expected, "node {served} served a request to node {id}");
         }
     }
 
@@ -186,7 +290,7 @@ impl TestCluster {
 
     /// Makes a token for one node.
     pub(super) fn token(&self) -> String {
-        let (output, status) = self.member(STORE).setup.command(&["cluster", "token", "--output", "json"]);
+        let (output, status) = self.member(FIRST).setup.command(&["cluster", "token", "--output", "json"]);
         assert_eq!(status, Some(0), "{output}");
         let document: Value = serde_json::from_str(&output).expect("a document");
         document["token"].as_str().expect("a token").to_owned()
@@ -196,7 +300,7 @@ impl TestCluster {
     pub(super) fn run_join(&self, member: &TestMember, token: &str, role: &str) -> (String, Option<i32>) {
         let dir = member.setup.data_dir.to_str().expect("a test path");
         let name = member.setup.data_dir.file_name().and_then(|name| name.to_str()).expect("a test path");
-        let seed = self.member(STORE).address.to_string();
+        let seed = self.member(FIRST).address.to_string();
         let words = ["join", dir, "--token", token, "--seed", &seed, "--role", role, "--name", name];
         member.setup.cluster(&words)
     }
@@ -273,10 +377,18 @@ impl TestCluster {
         }
     }
 
-    /// Waits until the store describes a node as active.
+    /// Stops these nodes and starts them again, one after the other. The stop of a node seals its segments.
+    pub(super) fn restart(&mut self, ids: &[usize]) {
+        for id in ids {
+            self.stop(*id);
+            self.start(*id);
+        }
+    }
+
+    /// Waits until the first node describes a node as active.
     pub(crate) fn until_active(&self, id: usize) {
         wait_until(&format!("node {id} is active"), || {
-            self.view(STORE).node(id).is_some_and(|node| node.state == "active")
+            self.view(FIRST).node(id).is_some_and(|node| node.state == "active")
         });
     }
 
@@ -315,14 +427,16 @@ impl TestCluster {
         assert_eq!(status, Some(0), "{output}");
     }
 
-    /// True if the store reaches a node, which lacks nothing of its groups.
+    /// True if another running node reaches a node, which lacks nothing of its groups.
     pub(super) fn is_caught_up(&self, id: usize) -> bool {
-        let view = self.view(STORE);
-        let is_reached = view.node(id).is_some_and(|node| node.reachable == Some(true));
-        let members = view.groups.iter().flat_map(|group| &group.members);
-        let lags: Vec<u64> = members.filter(|of| of.node == id).map(|of| of.lag_bytes).collect();
-        let groups = if id == GATEWAY { 1 } else { 2 };
-        is_reached && lags == vec![0; groups]
+        let other = self.running().into_iter().find(|other| *other != id).expect("another node runs");
+        let is_reached = self.view(other).node(id).is_some_and(|node| node.reachable == Some(true));
+        let groups = if id == GATEWAY { vec![SYSTEM_GROUP] } else { self.group_ids() };
+        let lag = |group: u32| {
+            let found = self.group(group)?;
+            found.members.iter().find(|member| member.node == id).map(|member| member.lag_bytes)
+        };
+        is_reached && groups.into_iter().all(|group| lag(group) == Some(0))
     }
 
     /// Gives every node another address, at its next start. With `seeds` each gets those of all nodes.
@@ -341,6 +455,19 @@ impl TestCluster {
     pub(super) fn set(&mut self, id: usize, key: &str, value: &str) {
         let member = self.member_mut(id);
         member.setup = member.setup.clone().with(key, value);
+    }
+
+    /// Adds an upstream to a node, at its next start: a bucket of another server.
+    pub(super) fn add_upstream(&mut self, id: usize, name: &str, server: &ServerProcess, bucket: &str) {
+        let member = self.member_mut(id);
+        member.setup = member.setup.clone().with_upstream(name, server.s3, bucket, "5s");
+    }
+
+    /// Writes a file in the directory of this test, and returns its path.
+    pub(super) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.room.path().join(name);
+        fs::write(&path, text).expect("written");
+        path.display().to_string()
     }
 
     /// The directory of the segments of a node.

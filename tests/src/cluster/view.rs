@@ -31,7 +31,7 @@ pub(super) struct NodeView {
     pub(super) role: String,
     pub(super) state: String,
     pub(super) own: bool,
-    pub(super) store: bool,
+    pub(super) first: bool,
     pub(super) reachable: Option<bool>,
 }
 

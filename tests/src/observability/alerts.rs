@@ -15,7 +15,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use super::promtool::{AlertStory, ScrapeStage, assert_fires, assert_parses, deploy};
 use super::scrape::Scrape;
 use super::{BUCKET, runtime};
-use crate::cluster::testbed::{self as cluster_testbed, STORE, TestCluster};
+use crate::cluster::testbed::{self as cluster_testbed, FIRST, TestCluster};
 use crate::content::TestContent;
 use crate::mount::Mount;
 use crate::s3::full_body;
@@ -362,13 +362,13 @@ fn in_the_prefix_of_another() -> Vec<AlertStory> {
 /// from another node, so the number of those is synthetic.
 fn with_missing_copies() -> Vec<AlertStory> {
     let mut cluster = TestCluster::three();
-    let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(STORE));
+    let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));
     let before = scrape(&cluster);
     cluster.stop(3);
-    let client = cluster.client(STORE);
+    let client = cluster.client(FIRST);
     cluster.block_on(cluster_testbed::put(&client, "without-copy")).expect("stored");
-    cluster.stop(STORE);
-    cluster.start(STORE);
+    cluster.stop(FIRST);
+    cluster.start(FIRST);
     cluster_testbed::wait_until("a segment has two copies of three", || {
         scrape(&cluster).sum("mlgw_segments_below_copies", &[]) > 0.5
     });

@@ -134,6 +134,28 @@ impl WriteBack {
     /// # Errors
     /// The catalogue cannot be read.
     pub fn open(means: WriteBackParts) -> Result<(Self, NewWriteBackQueues), ReadError> {
+        let (writeback, new_queues) = Self::new(means)?;
+        for bucket in writeback.inner.catalogue.buckets(None, None, usize::MAX) {
+            if writeback.queue(&bucket)?.is_none() && bucket.binding.as_ref().is_some_and(is_written_back) {
+                tracing::warn!(
+                    bucket = bucket.name,
+                    "the upstream of the bucket is not configured; dirty objects stay on this server"
+                );
+            }
+        }
+        Ok((writeback, new_queues))
+    }
+
+    /// Returns the write-back of a node on which no bucket is remote-backed: another one has the queues.
+    ///
+    /// # Errors
+    /// The catalogue cannot be read.
+    pub fn elsewhere(means: WriteBackParts) -> Result<Self, ReadError> {
+        assert!(means.remote_backed.upstreams().is_empty(), "no origin is used on two nodes");
+        Ok(Self::new(means)?.0)
+    }
+
+    fn new(means: WriteBackParts) -> Result<(Self, NewWriteBackQueues), ReadError> {
         let WriteBackParts { catalogue, remote_backed: bound, clock, bytes_max, budgets } = means;
         let (made, new_queues) = mpsc::unbounded_channel();
         let timelines = Arc::new(timelines(&catalogue)?);
@@ -148,16 +170,7 @@ impl WriteBack {
             budgets,
             new_queues: made,
         };
-        let writeback = Self { inner: Arc::new(inner) };
-        for bucket in writeback.inner.catalogue.buckets(None, None, usize::MAX) {
-            if writeback.queue(&bucket)?.is_none() && bucket.binding.as_ref().is_some_and(is_written_back) {
-                tracing::warn!(
-                    bucket = bucket.name,
-                    "the upstream of the bucket is not configured; dirty objects stay on this server"
-                );
-            }
-        }
-        Ok((writeback, new_queues))
+        Ok((Self { inner: Arc::new(inner) }, new_queues))
     }
 
     /// Returns the queue of a bucket, if it is bound in write-back mode to an upstream that is configured.

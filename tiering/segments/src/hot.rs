@@ -118,6 +118,7 @@ use pins::SegmentPins;
 use placing::Placing;
 use queue::{AppendQueue, QueueClose, StoredAppend};
 use read::SegmentReader;
+use read::other_replica::OtherReplicas;
 use record::RecordOwner;
 use recovery::ListingContext;
 pub(crate) use remote_tier::LEFTOVERS_FORMAT;
@@ -194,8 +195,10 @@ impl HotTier {
             location: location.unwrap_or_default(),
             clock: options.clock.clone(),
         };
-        let tier = Self::open_parts(options, Arc::new(map), Some(catalogue)).await?;
-        let HotTierInner { compaction, placing, replicas, space_waiters: relief, .. } = &*tier.inner;
+        let tier = Self::open_parts(options, Arc::new(map), Some(catalogue.clone())).await?;
+        let HotTierInner { compaction, placing, replicas, pins, space_waiters: relief, .. } = &*tier.inner;
+        let readers = pins.clone();
+        catalogue.set_segment_pins(Arc::new(move |segment| readers.is_pinned(segment)));
         let weak = || Arc::downgrade(&tier.inner);
         let mut workers = vec![
             tokio::spawn(compaction::driver::run(weak(), compaction.clone())),
@@ -259,9 +262,10 @@ impl HotTier {
             spills.segment_sealed(&space)
         }));
         let (lanes, ended) = WriterQueues::start(shared.clone(), options.own_segments_max).map_err(io)?;
+        let others = OtherReplicas::of(&options, &map, catalogue.as_ref());
         let files = SegmentFileCache::new(volumes.dirs().clone(), map, options.open_files_max);
-        let reader = SegmentReader::new(files, remote_tier.clone(), holes.clone(), options.queues, metrics);
-        let writers_ended = Mutex::new(ended);
+        let reader =
+            SegmentReader::new(files, remote_tier.clone(), holes.clone(), options.queues, metrics, others);
         let inner = Arc::new(HotTierInner {
             shared,
             writer_queues: lanes,
@@ -282,7 +286,7 @@ impl HotTier {
             is_hot: OnceLock::new(),
             catalogue,
             workers: Mutex::default(),
-            writers_ended,
+            writers_ended: Mutex::new(ended),
             recovered_segments: recovered,
             stray_files: stray,
         });
@@ -347,6 +351,15 @@ impl HotTier {
     pub fn pin(&self, segments: Vec<SegmentId>) -> Option<SegmentPin> {
         let map = &self.inner.shared.segments.map;
         self.inner.pins.pin(segments, |segment| map.location(segment).is_some())
+    }
+
+    /// Waits until this node knows each of `segments`, or knows that it was released: its rows may be older
+    /// than they are. Returns at once on a node without peers.
+    ///
+    /// # Errors
+    /// [`SegmentReadError::NoReplica`] if no leader confirms which rows are the newest.
+    pub async fn await_segments(&self, segments: &[SegmentId]) -> Result<(), SegmentReadError> {
+        self.inner.reader.await_known(segments).await
     }
 
     /// Prevents the release of every referenced segment until the returned guard is dropped.

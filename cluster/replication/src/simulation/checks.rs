@@ -1,8 +1,9 @@
 //! What always holds, and what holds when nothing fails any more.
 
 use super::faults::ScheduleKind;
-use super::world::{Event, QUORUM, SealedBy, World};
-use crate::recovery::needed_answers;
+use super::replicas::SimFile;
+use super::world::{Event, QUORUM, SealedBy, SimRecord, World};
+use crate::recovery::{ClosedAnswer, is_end_uncertain, needed_answers};
 use crate::repair::COPIES;
 use mlgw_common::{NodeId, SegmentId};
 
@@ -110,13 +111,24 @@ impl World {
         self.records.keys().find_map(|segment| self.unfinished_of(*segment))
     }
 
+    /// True if a seal waits for a node that is gone, because the end of another replica is uncertain.
+    fn waits_for_gone(&self, segment: SegmentId, record: &SimRecord) -> bool {
+        let (gone, there): (Vec<NodeId>, Vec<NodeId>) =
+            record.listed().into_iter().partition(|node| self.is_gone(*node));
+        let files = there.iter().filter_map(|node| self.nodes[node].disk.get(&segment));
+        let answers: Vec<ClosedAnswer> = files.map(SimFile::scan).collect();
+        !gone.is_empty() && is_end_uncertain(&answers)
+    }
+
     fn unfinished_of(&self, segment: SegmentId) -> Option<String> {
         let record = &self.records[&segment];
         let acknowledged = self.truth.acknowledged.get(&segment).copied().unwrap_or(0);
         let is_gone = self.swarm.kind == ScheduleKind::NodeGone;
         let Some(length) = record.sealed else {
-            // A segment that never began and whose owner is gone needs no seal.
-            return (!is_gone || acknowledged > 1).then(|| format!("{segment} is not sealed: {record:?}"));
+            // A segment that never began and whose owner is gone needs no seal. Another one waits for a node
+            // that is gone if that one may have a record that is damaged elsewhere.
+            let waits = is_gone && (acknowledged <= 1 || self.waits_for_gone(segment, record));
+            return (!waits).then(|| format!("{segment} is not sealed: {record:?}"));
         };
         if is_gone || !self.is_guaranteed(segment) {
             return None;

@@ -190,20 +190,20 @@ impl World {
         self.check_all();
     }
 
-    /// Damages a replica that has no loss yet, but not its last record: without that one a replica looks as
-    /// one that was never longer.
+    /// Damages a byte of a replica that has no loss yet, often the last one: without that one a replica looks
+    /// as one that was never longer.
     fn damage(&mut self, node: NodeId) {
         let is_whole = |segment: &SegmentId| {
             !self.truth.losses.contains_key(segment)
                 && self.records.get(segment).is_some_and(|record| record.names(node))
         };
         let of = &self.nodes[&node];
-        let files = of.disk.iter().filter(|(segment, file)| is_whole(segment) && file.synced > 2);
+        let files = of.disk.iter().filter(|(segment, file)| is_whole(segment) && file.synced > 1);
         let files: Vec<SegmentId> = files.map(|(segment, _)| *segment).collect();
         let Some(segment) = self.rng.choice(&files).copied() else { return };
         self.truth.losses.entry(segment).or_default().insert(node);
         let synced = self.nodes[&node].disk[&segment].synced;
-        let at = self.rng.usize(1..synced - 1);
+        let at = if self.rng.bool() { synced - 1 } else { self.rng.usize(1..synced) };
         if let Some(file) = self.node(node).disk.get_mut(&segment) {
             file.bytes[at] = false;
         }

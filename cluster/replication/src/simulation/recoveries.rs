@@ -156,7 +156,8 @@ impl World {
         }
     }
 
-    /// Ends a repair: what is bad here is read from the other replicas.
+    /// Ends a repair: what is bad here is read from the other replicas. The local file is a source too, also
+    /// one that the record does not list yet: its listing may be recorded late. So it never gets worse.
     pub(super) fn repaired(&mut self, node: NodeId, task: &RepairTask) {
         let segment = task.segment;
         self.node(node).busy.remove(&segment);
@@ -173,14 +174,13 @@ impl World {
         let others = record.listed().into_iter().filter(|of| *of != node);
         let (read, unread): (Vec<NodeId>, Vec<NodeId>) =
             others.partition(|of| self.session(node, *of).is_some());
-        let own = (task.kind != RepairKind::Copy).then_some(node);
-        let sources: Vec<NodeId> = read.into_iter().chain(own).collect();
+        let sources: Vec<NodeId> = read.into_iter().chain([node]).collect();
         let has = |of: &NodeId, at| self.nodes[of].disk.get(&segment).is_some_and(|file| file.has(at));
         let length = record.sealed.unwrap_or(0);
         let bytes: Vec<bool> = (0..length).map(|at| sources.iter().any(|of| has(of, at))).collect();
         let is_partial = bytes.contains(&false) && !unread.is_empty();
         // The mark stays, and so does the file: a replica that is not read now may have what is missing.
-        if is_partial && own.is_some() {
+        if is_partial && task.kind != RepairKind::Copy {
             return;
         }
         self.node(node).disk.insert(segment, SimFile::of(bytes));
@@ -188,7 +188,8 @@ impl World {
         self.replace(node, segment, Some(is_partial));
     }
 
-    /// Marks a damaged replica of a sealed segment, sooner or later.
+    /// Marks a damaged replica of a sealed segment, sooner or later. A mark is made once: only a repair clears
+    /// it.
     pub(super) fn scrub(&mut self, node: NodeId, segment: SegmentId) {
         let Some(record) = self.records.get(&segment) else { return };
         if record.sealed.is_none() {
@@ -198,8 +199,11 @@ impl World {
         let elsewhere = |at| record.replicas.iter().any(|of| has(of.node, at));
         // What is bad everywhere stays bad.
         let is_bad = (0..record.sealed.unwrap_or(0)).any(|at| !has(node, at) && elsewhere(at));
-        let Some(own) = record.replicas.iter().find(|of| of.node == node).filter(|_| is_bad) else { return };
-        if !own.is_suspect && self.nodes[&node].is_up && !self.cut_off.contains(&node) {
+        let is_good = record.replicas.iter().any(|of| of.node == node && !of.is_suspect);
+        if !is_bad || !is_good {
+            return;
+        }
+        if self.nodes[&node].is_up && !self.cut_off.contains(&node) {
             self.mark(node, segment);
         }
         self.schedule(300, Event::Scrub { node, segment });

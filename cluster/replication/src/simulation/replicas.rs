@@ -59,10 +59,18 @@ impl SimFile {
         }
     }
 
-    fn scan(&mut self) -> ClosedAnswer {
+    /// Reads the file. Bytes that are not intact are never zeros here, so all after the last intact one are
+    /// uncertain.
+    pub(super) fn scan(&self) -> ClosedAnswer {
         let length = self.bytes.iter().rposition(|byte| *byte).map_or(0, |last| last + 1);
         let damaged = self.bytes[..length].iter().filter(|byte| !**byte).count();
-        ClosedAnswer { has_file: length > 0, length: length as u64, damaged_bytes: damaged as u64 }
+        let uncertain = if length > 0 { self.bytes.len() - length } else { 0 };
+        ClosedAnswer {
+            has_file: length > 0,
+            length: length as u64,
+            damaged_bytes: damaged as u64,
+            uncertain_bytes: uncertain as u64,
+        }
     }
 }
 
@@ -176,11 +184,17 @@ impl World {
                 continue;
             }
             let answer = match writer {
-                Some(writer) => ClosedAnswer { has_file: true, length: writer.own_synced, damaged_bytes: 0 },
+                Some(writer) => {
+                    let length = writer.own_synced;
+                    ClosedAnswer { has_file: true, length, damaged_bytes: 0, uncertain_bytes: 0 }
+                }
                 None => self.scan_closed(node, segment),
             };
             if answer.has_file {
-                self.truth.closed.entry(segment).or_default().insert(node, answer.length);
+                // Without later damage the bytes after the last intact one are torn: never acknowledged.
+                let has_lost = self.truth.losses.get(&segment).is_some_and(|lost| lost.contains(&node));
+                let end = answer.length + if has_lost { answer.uncertain_bytes } else { 0 };
+                self.truth.closed.entry(segment).or_default().insert(node, end);
             }
             if let Some(session) = self.session(node, from) {
                 self.send(node, from, session, Message::Closed(segment, answer));

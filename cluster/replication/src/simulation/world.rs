@@ -145,7 +145,7 @@ pub(super) struct SimRecord {
 pub(super) struct Truth {
     pub(super) acknowledged: BTreeMap<SegmentId, u64>,
     pub(super) owners: BTreeMap<SegmentId, NodeId>,
-    /// Lengths that closed replicas with a file have stated.
+    /// Ends that closed replicas with a file have stated; with their uncertain bytes if they lost some.
     pub(super) closed: BTreeMap<SegmentId, BTreeMap<NodeId, u64>>,
     /// Nodes that have lost a replica, or a part of it.
     pub(super) losses: BTreeMap<SegmentId, BTreeSet<NodeId>>,
@@ -436,6 +436,8 @@ impl World {
                 if own_work && dropped {
                     self.node(node).disk.remove(&segment);
                 }
+                // The file may have been damaged or lost after the command was proposed.
+                self.schedule(1_000, Event::Scrub { node, segment });
                 self.check(segment);
             }
         }

@@ -21,9 +21,24 @@ pub struct CreateBucket {
     /// Origin of a remote-backed bucket.
     #[prost(message, optional, tag = "5")]
     pub binding: Option<Binding>,
-    /// Group that holds the bucket's keys. Without one they belong to the group of the range before.
+    /// Group that holds the bucket's keys before the first split. Without one they belong to the group of the
+    /// range before.
     #[prost(uint32, optional, tag = "6")]
     pub group: Option<u32>,
+    /// Further ranges of the bucket, with ascending keys. Since cluster version 4; they need a `group`.
+    #[prost(message, repeated, tag = "7")]
+    pub splits: Vec<SplitKey>,
+}
+
+/// Start of a range of a new bucket.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct SplitKey {
+    /// First key of the range.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Group that holds the keys up to the next split. The node that creates the bucket chooses it.
+    #[prost(uint32, tag = "2")]
+    pub group: u32,
 }
 
 /// Sets a bucket's state if id and current state allow the step. Replies with the bucket, at the next epoch.
@@ -121,4 +136,24 @@ pub struct DropBucket {
     /// Maximum number of uploads to drop in this step.
     #[prost(uint32, tag = "2")]
     pub rows_max: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CreateBucket, SplitKey};
+    use crate::schema::golden;
+
+    #[test]
+    fn a_split_bucket_has_these_bytes() {
+        let split = |key: &str, group| SplitKey { key: key.into(), group };
+        let create = CreateBucket {
+            name: "data".into(),
+            owner: "o".into(),
+            created_ms: 1000,
+            group: Some(2),
+            splits: vec![split("h", 0), split("p", 1)],
+            ..CreateBucket::default()
+        };
+        golden::check(&create, include_str!("golden/create_bucket_split.hex"));
+    }
 }

@@ -111,6 +111,9 @@ pub enum Reject {
     /// The owner has as many buckets as allowed.
     #[error("the owner has too many buckets")]
     TooManyBuckets,
+    /// All buckets together would have more split keys than allowed.
+    #[error("the buckets have too many split keys")]
+    TooManySplitKeys,
     /// Another step of the bucket's life cycle is due first.
     #[error("the bucket is being created or deleted")]
     BucketBusy,

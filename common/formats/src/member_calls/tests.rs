@@ -2,8 +2,8 @@
 
 use super::{
     AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, MemberAnswer, MemberCall,
-    MemberReply, MemberRequest, ProposeCall, ReadIndexCall, SagaCall, SagaReply, TransferCall, TransferReply,
-    VoteCall, VoteRecord, VoteReply,
+    MemberReply, MemberRequest, ProposeCall, READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply,
+    SagaCall, SagaReply, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply,
 };
 use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
@@ -51,6 +51,10 @@ fn append() -> AppendCall {
     }
 }
 
+fn readers() -> ReadersCall {
+    ReadersCall { group: 1, applied: Some(POSITION), bodies: vec![5, 300], segments: vec![9] }
+}
+
 #[test]
 fn the_calls_have_these_bytes() {
     let vote = VoteCall { vote: VOTE, last: Some(POSITION), is_transfer: true };
@@ -65,6 +69,7 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::ReadIndex(ReadIndexCall {}), include_str!("golden/read_index.hex")),
         (MemberRequest::CreateMember(CreateMemberCall {}), include_str!("golden/create_member.hex")),
         (MemberRequest::Saga(SagaCall { command: lease(300) }), "01 0807 4a07 0a05 5203 08ac02"),
+        (MemberRequest::Readers(readers()), "01 0807 5213 0801 1207 0803 1002 18ac02 1a03 05ac02 2201 09"),
     ];
     for (request, hex) in requests {
         golden::check(&MemberCall { group: 7, request: Some(request.clone()) }, hex);
@@ -82,6 +87,7 @@ fn the_answers_have_these_bytes() {
     assert_eq!(SagaReply::of(&Ok(Reply::Done)).unwrap().outcome(), Ok(Ok(Reply::Done)));
     assert!(SagaReply { outcome: b"{".to_vec() }.outcome().is_err());
     let declined = DeclineReply { reason: DeclineReason::NoQuorum as i32, leader: Some(2) };
+    let read = ReadersReply { bodies: vec![300], segments: vec![9] };
     let replies = [
         (MemberReply::Appended(EmptyReply {}), "01 0a00"),
         (MemberReply::AppendedTo(POSITION), "01 1207 0803 1002 18ac02"),
@@ -95,6 +101,7 @@ fn the_answers_have_these_bytes() {
         (MemberReply::Declined(declined), "01 5204 0803 1002"),
         (MemberReply::MemberExists(EmptyReply {}), "01 5a00"),
         (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
+        (MemberReply::Readers(read), "01 6a07 0a02 ac02 1201 09"),
     ];
     for (reply, hex) in replies {
         golden::check(&MemberAnswer { reply: Some(reply.clone()) }, hex);
@@ -140,6 +147,31 @@ fn hostile_bytes_are_refused() {
     assert!(MemberAnswer::read(Bytes::from_static(&[1])).is_err(), "an answer of a later version");
     let unknown = DeclineReply { reason: 99, leader: None };
     assert_eq!(unknown.known_reason(), DeclineReason::UnknownOutcome);
+}
+
+#[test]
+fn a_question_about_readers_has_a_limit_and_names_the_entry_of_its_bodies() {
+    let sent =
+        |call: ReadersCall| MemberCall::read(MemberCall::encode_request(0, MemberRequest::Readers(call)));
+    let full = vec![u64::MAX; READERS_BODIES_MAX];
+    let most = ReadersCall { bodies: full.clone(), segments: full.clone(), ..readers() };
+    assert_eq!(sent(most.clone()).unwrap().1, MemberRequest::Readers(most.clone()));
+    let more = vec![1; READERS_BODIES_MAX + 1];
+    let refused = |call: ReadersCall| sent(call).unwrap_err().to_string();
+    let bodies = refused(ReadersCall { bodies: more.clone(), ..most.clone() });
+    assert!(bodies.contains("more than 1000 bodies"), "{bodies}");
+    let segments = refused(ReadersCall { segments: more.clone(), ..most.clone() });
+    assert!(segments.contains("more than 1000 segments"), "{segments}");
+    let no_entry = refused(ReadersCall { applied: None, ..most.clone() });
+    assert!(no_entry.contains("no log entry"), "{no_entry}");
+    assert!(sent(ReadersCall { applied: None, bodies: vec![], ..most }).is_ok(), "segments need none");
+
+    let answered = |bodies: &[u64], segments: &[u64]| {
+        let reply = ReadersReply { bodies: bodies.to_vec(), segments: segments.to_vec() };
+        MemberAnswer::read(MemberAnswer::encode_reply(MemberReply::Readers(reply)))
+    };
+    assert!(answered(&full, &full).is_ok());
+    assert!(answered(&more, &full).is_err() && answered(&full, &more).is_err());
 }
 
 proptest! {

@@ -277,8 +277,8 @@ pub(crate) fn generate() -> Value {
             "version": "1",
             "description": "Requests under /v1 are signed with SigV4 for the service mlgw (any region), by a \
                             key with the role admin and without globs; x-amz-content-sha256 is the SHA-256 \
-                            of the body. Probes and metrics need no signature. A node of a cluster that only \
-                            forwards requests has /v1/cluster, /v1/cluster/tokens, /v1/config and \
+                            of the body. Probes and metrics need no signature. Nodes of a cluster other \
+                            than the first one have /v1/cluster, /v1/cluster/tokens, /v1/config and \
                             /v1/openapi.json; other paths under /v1 are refused with 421 `OtherNode`.",
         },
         "servers": [{"url": "http://127.0.0.1:9001"}],

@@ -321,14 +321,19 @@ async fn buckets_are_managed() {
     assert_eq!((status, &again["code"]), (StatusCode::CONFLICT, &json!("BucketAlreadyOwnedByYou")));
     let (status, _) = api.call(Method::POST, "/v1/buckets", json!({"name": "A"})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    api.call(Method::POST, "/v1/buckets", json!({"name": "more"})).await;
+    let unsorted = json!({"name": "more", "split_keys": ["p", "g"]});
+    let (status, refused) = api.call(Method::POST, "/v1/buckets", unsorted).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(refused["message"].as_str().unwrap().contains("split key 2"), "{refused}");
+    let split = json!({"name": "more", "split_keys": ["g", "p"]});
+    assert_eq!(api.call(Method::POST, "/v1/buckets", split).await.0, StatusCode::CREATED);
     let (_, page) = api.call(Method::GET, "/v1/buckets?max=1", Value::Null).await;
     assert_eq!((&page["buckets"][0]["name"], &page["next"]), (&json!("data"), &json!("data")));
     let (_, page) = api.call(Method::GET, "/v1/buckets?after=data&max=5", Value::Null).await;
     assert_eq!((&page["buckets"][0]["name"], &page["next"]), (&json!("more"), &Value::Null));
     assert_eq!(api.call(Method::DELETE, "/v1/buckets/data", Value::Null).await.0, StatusCode::OK);
     assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.0, StatusCode::NOT_FOUND);
-    assert_eq!(api.audit().len(), 5);
+    assert_eq!(api.audit().len(), 6);
     api.close().await;
 }
 

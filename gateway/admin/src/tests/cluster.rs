@@ -1,9 +1,9 @@
-//! Tests of `/v1/cluster`, and of the API of a node that only forwards requests.
+//! Tests of `/v1/cluster`, and of the API of nodes other than the first one.
 
 use super::calls::Api;
 use super::document::assert_schema_of;
 use crate::cluster::{audited_token, cluster_findings, cluster_info};
-use crate::member::{other_node, store_obstacle};
+use crate::member::{member_obstacle, other_node};
 use http::{Method, StatusCode};
 use mlgw_api::{
     ClusterCopiesInfo, ClusterMemberPart, ClusterNodeRole, ClusterNodeState, Health, NewJoinTokenInfo,
@@ -28,7 +28,7 @@ fn node(id: u64, role: NodeRole) -> NodeStatus {
         cluster_version: 2,
         joined_ms: NOW.as_millis(),
         is_own: id == 2,
-        is_store: id == 1,
+        is_first: id == 1,
         reachable: Some(true),
     }
 }
@@ -104,7 +104,7 @@ fn a_status_has_all_nodes_and_groups() {
     assert_schema_of("ClusterInfo", &info);
     assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(2)));
     assert_eq!(info.findings, []);
-    let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.store)).collect();
+    let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.first)).collect();
     let expected = [
         (1, ClusterNodeRole::Storage, false, true),
         (2, ClusterNodeRole::Storage, true, false),
@@ -135,7 +135,7 @@ fn each_rule_of_a_cluster_finds_what_it_is_for() {
         (
             finding_after(|s| s.nodes[0].reachable = Some(false)),
             Critical,
-            "Node 1 (n1, 10.0.0.1:9002) does not answer; it serves all S3 requests of the cluster",
+            "Node 1 (n1, 10.0.0.1:9002) does not answer; it runs jobs and rules,",
         ),
         (
             finding_after(|s| {
@@ -191,28 +191,25 @@ fn a_new_token_is_in_the_response_and_not_in_the_audit_log() {
 }
 
 #[test]
-fn a_forwarding_node_is_ready_while_the_node_with_the_objects_answers() {
-    let mut status = healthy();
-    assert_eq!(store_obstacle(&status), None);
-    status.nodes[2].reachable = Some(false);
-    assert_eq!(store_obstacle(&status), None, "no request is forwarded to it");
-    status.nodes[0].reachable = None;
-    assert!(store_obstacle(&status).unwrap().ends_with("and was not called yet"));
-    status.nodes[0].reachable = Some(false);
-    let expected = "Node 1 (n1, 10.0.0.1:9002) stores all objects and does not answer";
-    assert_eq!(store_obstacle(&status).unwrap(), expected);
-    status.nodes.clear();
-    assert_eq!(store_obstacle(&status).unwrap(), "the nodes of the cluster are not known yet");
+fn a_member_is_ready_while_it_can_answer() {
+    let reason = |accepts, is_storage, has_majorities, is_other_serving| {
+        member_obstacle(accepts, is_storage, || has_majorities, || is_other_serving)
+    };
+    assert_eq!(reason(true, true, true, false), None, "a storage node needs no other one to serve");
+    assert_eq!(reason(true, true, false, true), Some("most voters of a group do not answer"));
+    assert_eq!(reason(true, false, false, true), None, "a gateway only forwards");
+    assert!(reason(true, false, true, false).unwrap().starts_with("no storage node serves"));
+    assert_eq!(reason(false, true, true, true), Some("draining"));
 }
 
 #[test]
-fn a_forwarding_node_names_the_node_that_has_a_path() {
+fn a_member_names_the_node_that_has_a_path() {
     let mut status = healthy();
     let refused = other_node(&status, "/v1/buckets");
     assert_eq!((refused.status.as_u16(), refused.code), (421, "OtherNode"));
-    let begin = "This node only forwards S3 requests, and node 1 (n1, 10.0.0.1:9002) has /v1/buckets.";
+    let begin = "In a cluster one node has /v1/buckets: node 1 (n1, 10.0.0.1:9002).";
     assert!(refused.message.starts_with(begin), "{}", refused.message);
     status.nodes.clear();
     let message = other_node(&status, "/v1/buckets").message;
-    assert!(message.contains("the node on which `mlgw cluster init` ran has /v1/buckets"), "{message}");
+    assert!(message.contains("/v1/buckets: the node on which `mlgw cluster init` ran."), "{message}");
 }

@@ -214,7 +214,7 @@ fn a_cluster_matches_its_schema() {
         cluster_version: 2,
         joined: "j".into(),
         own: true,
-        store: true,
+        first: true,
         reachable: Some(true),
     };
     let other = ClusterNodeInfo { role: ClusterNodeRole::Gateway, reachable: None, ..node.clone() };
@@ -366,7 +366,10 @@ fn requests_are_taken_as_the_document_says() {
         assert_schema_of("DirtyInfo", &dirty);
     }
     assert_schema_of("DiscardResult", &DiscardResult { writes: 1 });
-    assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
+    assert_taken::<NewBucketRequest>(
+        "NewBucketRequest",
+        json!({"name": "b", "region": null, "split_keys": ["g"]}),
+    );
     assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup", "leave_upstreams": true}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "no field is required");
 }

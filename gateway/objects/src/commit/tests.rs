@@ -7,7 +7,7 @@ use crate::read::FoundObject;
 use crate::reader::{BodyReadError, BodyReader, part_ranges};
 use crate::{ObjectError, ObjectLayer};
 use bytes::Bytes;
-use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
+use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SplitKeys, SystemClock, Timestamp};
 use mlgw_formats::command::{
     Change, Command, Conditions, CreateUpload, DeleteObject, ObjectChange, PutCredential, PutPart, Reject,
 };
@@ -32,6 +32,7 @@ pub(crate) async fn open(dir: &Path) -> (Arc<ObjectLayer>, Arc<Bucket>) {
         owner: "o".into(),
         region: String::new(),
         binding: None,
+        split_keys: SplitKeys::default(),
     };
     let bucket = catalogue.create_bucket(new).await.unwrap();
     let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);

@@ -3,6 +3,7 @@
 use super::network::{MemberLink, NetworkOfNode, TestNetwork};
 use crate::edge::{ForwardingEdge, MemberEdge, S3Edge};
 use crate::forwarded::ForwardedRequests;
+use crate::member::MemberPart;
 use crate::request_ids::RequestIds;
 use crate::upload_ids::UploadIds;
 use crate::{Gateway, S3Config};
@@ -11,8 +12,9 @@ use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::clock::ManualClock;
-use mlgw_common::{BucketName, Clock, NodeId, Secret, Timestamp};
+use mlgw_common::{BucketName, Clock, NodeId, Secret, SplitKeys, Timestamp};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
+use mlgw_formats::schema::Binding;
 use mlgw_forwarding::counters::ForwardCounters;
 use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{Forwarder, MapEpoch, RouteTable};
@@ -128,6 +130,7 @@ async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>, domains: 
         owner: mlgw_wire::access::OWNER.to_owned(),
         region: String::new(),
         binding: None,
+        split_keys: SplitKeys::default(),
     };
     catalogue.create_bucket(new).await.unwrap();
     Gateway {
@@ -143,6 +146,7 @@ async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>, domains: 
         metrics: Arc::new(GatewayMetrics::new(0)),
         clock,
         ids: Arc::new(RequestIds::new(node)),
+        member: Some(MemberPart::new(node, NodeId(1))),
     }
 }
 
@@ -213,9 +217,23 @@ impl ForwardingCluster {
         listen(S3Edge::Local(Arc::clone(&self.member().gateway)), PATIENT).await
     }
 
-    /// Opens a listener of the first member that forwards the keys of others.
-    pub(super) async fn listen_as_member(&self) -> OpenListener {
-        let member = self.member();
+    /// Creates a remote-backed bucket at every member.
+    pub(super) async fn bind_bucket(&self, name: &str) {
+        for (member, _) in &self.members {
+            let new = NewBucket {
+                name: BucketName::new(name).unwrap(),
+                owner: mlgw_wire::access::OWNER.to_owned(),
+                region: String::new(),
+                binding: Some(Binding { upstream: "store".to_owned(), ..Binding::default() }),
+                split_keys: SplitKeys::default(),
+            };
+            member.gateway.objects.catalogue.create_bucket(new).await.unwrap();
+        }
+    }
+
+    /// Opens a listener of a member, which forwards requests for remote-backed buckets.
+    pub(super) async fn listen_as_member(&self, at: usize) -> OpenListener {
+        let member = &self.members[at].0;
         let ids = Arc::clone(&member.gateway.ids);
         let forwarding = forwarding_edge(&self.network, ids, member.clock.clone(), &member.routes);
         let edge = MemberEdge { gateway: Arc::clone(&member.gateway), forwarding };

@@ -119,16 +119,48 @@ async fn both_nodes_count_a_request_under_its_operation_and_share_its_id() {
 }
 
 #[tokio::test]
-async fn a_member_serves_its_own_keys_and_forwards_the_others() {
+async fn a_bucket_with_invalid_split_keys_is_not_created() {
+    let cluster = ForwardingCluster::open(1).await;
+    let forwarding = cluster.listen().await;
+    let create = |keys| signed("PUT", "/fresh", &[("x-mlgw-split-keys", keys)], b"");
+    for keys in ["b,a", "a,,b", "%zz"] {
+        let refused = TestClient::connect(forwarding.address).await.request(&create(keys), b"").await;
+        assert_eq!(refused.status, 400, "{keys}");
+        assert!(refused.text().contains("<Code>InvalidArgument</Code>"), "{}", refused.text());
+    }
+    let mut client = TestClient::connect(forwarding.address).await;
+    assert_eq!(client.call("HEAD", "/fresh", b"").await.status, 404);
+    assert_eq!(client.request(&create("a%2C,b"), b"").await.status, 200);
+    let elsewhere = signed("PUT", "/fresh/k", &[("x-mlgw-split-keys", "a")], b"");
+    assert_eq!(client.request(&elsewhere, b"").await.status, 501);
+}
+
+#[tokio::test]
+async fn a_member_serves_all_buckets_except_remote_backed_ones() {
     let cluster = ForwardingCluster::open(2).await;
-    let listener = cluster.listen_as_member().await;
+    cluster.bind_bucket("bound").await;
+    let listener = cluster.listen_as_member(1).await;
     let mut client = TestClient::connect(listener.address).await;
-    assert_eq!(client.call("PUT", "/data/own", b"a").await.status, 200);
-    assert!(cluster.member().has("own"));
-    let table = super::cluster::table_of(2, &[2], Some(2));
-    cluster.members.iter().for_each(|(member, _)| drop(member.routes.send_replace(table.clone())));
-    assert_eq!(client.call("PUT", "/data/other", b"a").await.status, 200);
-    assert!(!cluster.member().has("other") && cluster.members[1].0.has("other"));
+    let own = client.call("PUT", "/data/own", b"a").await;
+    assert_eq!((own.status, own.header("x-mlgw-node")), (200, Some("2")));
+    assert!(cluster.members[1].0.has("own") && !cluster.member().has("own"));
+    // The first node knows the bucket, and that its upstream is not configured there.
+    let bound = client.call("GET", "/bound/k", b"").await;
+    assert_eq!((bound.status, bound.header("x-mlgw-node")), (503, Some("1")));
+    assert!(bound.text().contains("is not configured on this server"), "{}", bound.text());
+    let copy = signed("PUT", "/data/copy", &[("x-amz-copy-source", "bound/k")], b"");
+    assert_eq!(client.request(&copy, b"").await.header("x-mlgw-node"), Some("1"));
+}
+
+#[tokio::test]
+async fn a_member_names_the_owner_of_a_remote_backed_bucket_that_a_map_lacks() {
+    let cluster = ForwardingCluster::open(2).await;
+    cluster.bind_bucket("bound").await;
+    cluster.edge_routes.send_replace(super::cluster::table_of(1, &[2], None));
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    assert_eq!(client.call("GET", "/bound/k", b"").await.header("x-mlgw-node"), Some("1"));
+    assert_eq!(client.call("GET", "/data/k", b"").await.header("x-mlgw-node"), Some("2"));
 }
 
 const NO_DOMAINS: &[&str] = &[];

@@ -182,6 +182,8 @@ pub(super) const ROWS: &[HeaderRow] = &[
         "number of objects read at once"),
     row("x-mlgw-gpu-count", Honoured(ANY, HasEffect("accelerators of the workload")),
         "number of accelerators that read"),
+    row("x-mlgw-split-keys", Honoured(&[O::CreateBucket], RefusedElsewhere),
+        "keys at which the bucket is split into ranges"),
     row("x-mlgw-workload", Honoured(ANY, HasEffect("name of the workload")),
         "selects the lane and the rules"),
 ];

@@ -51,11 +51,19 @@ pub(super) fn build(
     let log = open_log(&old.join("log"), scratch)?;
     let (mut groups, entries) = link_states(old, new, &log, watch)?;
     assert_eq!(groups.len(), plan.object_group as usize, "the object group comes after all others");
-    let objects = link_object_group(new, plan, &groups[0].state)?;
+    let ids = std::iter::once(plan.object_group).chain(plan.empty_group_ids());
+    let linked = ids.map(|group| link_new_group(new, group, &groups[0].state));
+    let linked = linked.collect::<Result<Vec<_>, DivideError>>()?;
     watch("dividing the rows", 0, 0);
     keep_system_rows(plan, &groups[0].state)?;
-    keep_object_rows(&objects.state)?;
-    groups.push(objects);
+    for NewGroup { group, state } in &linked {
+        keep_object_rows(state)?;
+        if *group != plan.object_group {
+            rewrite(plan, state, Family::Payer)?;
+            remove_families(state, Residence::Objects)?;
+        }
+    }
+    groups.extend(linked);
     write_log(new, plan, &log, &groups)?;
     drop(groups);
     if let Some(ExpectedServer { lineage, .. }) = expected {
@@ -100,13 +108,13 @@ fn link_states(
     if groups.is_empty() { Err(damage_of(&findings)) } else { Ok((groups, entries)) }
 }
 
-/// Links the state of group 0, with the whole log applied, as that of the object group.
-fn link_object_group(new: &Path, plan: DivisionPlan, origin: &StateDb) -> Result<NewGroup, DivideError> {
-    let to = state_dir(new, plan.object_group);
+/// Links the state of group 0, with the whole log applied, as that of a new group.
+fn link_new_group(new: &Path, group: u32, origin: &StateDb) -> Result<NewGroup, DivideError> {
+    let to = state_dir(new, group);
     let parent = store_files::parent_of(&to);
     store_files::make_dir(parent).map_err(failed(parent))?;
     origin.checkpoint(&to)?;
-    Ok(NewGroup { group: plan.object_group, state: open_new_state(&to)? })
+    Ok(NewGroup { group, state: open_new_state(&to)? })
 }
 
 fn state_dir(new: &Path, group: u32) -> PathBuf {
@@ -145,7 +153,7 @@ fn keep_system_rows(plan: DivisionPlan, state: &StateDb) -> Result<(), StoreErro
     remove_families(state, Residence::Objects)
 }
 
-/// Removes the rows of the system group from the object group.
+/// Removes the rows of the system group from a new group.
 fn keep_object_rows(state: &StateDb) -> Result<(), StoreError> {
     let meta = state.range(&Family::Meta.start(), &Family::Meta.end(), usize::MAX)?;
     let counters = meta.into_iter().filter(|(key, _)| !is_position(key));
@@ -153,7 +161,7 @@ fn keep_object_rows(state: &StateDb) -> Result<(), StoreError> {
     remove_families(state, Residence::System)
 }
 
-/// Gives the rows of a family of group 0 their planned values, step by step.
+/// Gives the rows of a family the values that they have in the system group, step by step.
 fn rewrite(plan: DivisionPlan, state: &StateDb, family: Family) -> Result<(), StoreError> {
     let mut from = family.start();
     loop {
@@ -189,7 +197,7 @@ fn write_log(new: &Path, plan: DivisionPlan, old: &SavedLog, groups: &[NewGroup]
         rows.extend(old.row(&key(0, kind, 0))?.map(|value| (key(0, kind, 0), value)));
     }
     for NewGroup { group, state } in groups {
-        let origin = if *group == plan.object_group { 0 } else { *group };
+        let origin = if *group >= plan.object_group { 0 } else { *group };
         let vote = old.row(&key(origin, LogRowKind::Vote, 0))?;
         rows.extend(vote.map(|value| (key(*group, LogRowKind::Vote, 0), value)));
         let Some(applied) = state.get(&MetaRow::Applied.row())? else { continue };

@@ -72,6 +72,9 @@ impl RowSums {
             if let Some(planned) = plan.object_value(key, value)? {
                 self.add(plan.object_group, key, &planned);
             }
+            if let Some(planned) = plan.empty_value(key, value)? {
+                plan.empty_group_ids().for_each(|group| self.add(group, key, &planned));
+            }
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //!   Sequence numbers are derived from log indexes, so those of later commands are higher than all before.
 //! - The usage of an access key moves; its quota is in both, because every group has it.
 //! - Ranges of group 0 name the object group.
+//! - Further new groups have no objects: they begin with the fences, the quotas and the position.
 
 use super::super::rows;
 use crate::store_error::StoreError;
@@ -15,6 +16,7 @@ use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::MetaRow;
 use mlgw_formats::schema::{BucketUsage, Partition, Payer, decode, encode};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Group, or groups, of the rows of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub(super) type PlannedValue<'v> = Option<Cow<'v, [u8]>>;
 pub(super) struct DivisionPlan {
     /// Id of the new group, which gets the objects of group 0.
     pub(super) object_group: u32,
+    /// Number of further new groups, which have no objects yet. Their ids follow.
+    pub(super) empty_groups: u32,
 }
 
 impl DivisionPlan {
@@ -96,6 +100,21 @@ impl DivisionPlan {
             return Ok((quota != Payer::default()).then(|| Cow::Owned(encode(&quota))));
         }
         Ok((residence(family) != Residence::Objects).then_some(Cow::Borrowed(value)))
+    }
+
+    /// Ids of the new groups without objects.
+    pub(super) const fn empty_group_ids(self) -> Range<u32> {
+        let first = self.object_group + 1;
+        first..first + self.empty_groups
+    }
+
+    /// The value that a row of group 0 has in a new group without objects: one that every object group has.
+    pub(super) fn empty_value<'v>(self, key: &[u8], value: &'v [u8]) -> Result<PlannedValue<'v>, StoreError> {
+        match family_of(key)? {
+            Family::Payer => self.system_value(key, value),
+            family if residence(family) == Residence::Objects => Ok(None),
+            _ => self.object_value(key, value),
+        }
     }
 
     /// The value that a row of group 0 has in the object group afterwards.
@@ -123,10 +142,11 @@ fn family_of(key: &[u8]) -> Result<Family, StoreError> {
 mod tests {
     use super::{DivisionPlan, Residence, residence};
     use crate::offline::rows::FAMILIES;
+    use mlgw_formats::key::Family;
     use mlgw_formats::schema::meta::MetaRow;
     use mlgw_formats::schema::{BucketUsage, Partition, Payer, Quota, decode, encode, partition, quota};
 
-    const PLAN: DivisionPlan = DivisionPlan { object_group: 4 };
+    const PLAN: DivisionPlan = DivisionPlan { object_group: 4, empty_groups: 2 };
 
     #[test]
     fn every_row_of_a_family_has_a_group() {
@@ -141,6 +161,23 @@ mod tests {
             assert!([system, objects].into_iter().flatten().all(|value| *value == *b"v"), "{family:?}");
         }
         assert!(PLAN.system_value(&[0xF0], b"").is_err() && PLAN.object_value(&[], b"").is_err());
+    }
+
+    #[test]
+    fn a_group_without_objects_begins_with_what_every_object_group_has() {
+        assert_eq!(PLAN.empty_group_ids(), 5..7);
+        let begins_with = |family: Family| PLAN.empty_value(&[family as u8, 7], b"").unwrap().is_some();
+        let families = FAMILIES.into_iter().filter(|family| residence(*family) != Residence::ByRow);
+        for family in families.filter(|family| residence(*family) != Residence::Both) {
+            assert!(!begins_with(family), "{family:?}");
+        }
+        assert!(begins_with(Family::Fence));
+        assert!(PLAN.empty_value(&MetaRow::Applied.row(), b"").unwrap().is_some());
+        let usage = BucketUsage { objects: 3, ..BucketUsage::default() };
+        let limited = Payer { quota: Some(Quota { bytes: Some(9), ..Quota::default() }), usage };
+        let (row, of_one) = (quota::payer_row("AK"), encode(&limited));
+        let kept: Payer = decode(&PLAN.empty_value(&row, &of_one).unwrap().unwrap()).unwrap();
+        assert_eq!((kept.quota, kept.usage), (limited.quota, BucketUsage::default()));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct HotCounters {
     pub(super) segments_sealed: AtomicU64,
     pub(super) reads_inline: AtomicU64,
     pub(super) reads_disk: AtomicU64,
+    pub(super) reads_other_replica: AtomicU64,
+    pub(super) read_bytes_other_replica: AtomicU64,
     pub(super) read_errors: AtomicU64,
     pub(super) corrupt_blocks: AtomicU64,
     pub(super) read_bytes: AtomicU64,
@@ -55,6 +57,10 @@ pub struct HotMetrics {
     pub reads_inline: u64,
     /// Reads executed by the blocking pool.
     pub reads_disk: u64,
+    /// Reads answered by a replica on another node, which the local disk did not answer.
+    pub reads_other_replica: u64,
+    /// `mlgw_replica_read_bytes_total`: bytes of records in those answers.
+    pub read_bytes_other_replica: u64,
     /// Ranges of segments read from upstreams.
     pub remote_reads: u64,
     /// Bytes read from upstreams.
@@ -99,6 +105,8 @@ impl HotCounters {
             remote_reads: 0,
             remote_read_bytes: 0,
             reads_disk: self.reads_disk.load(Relaxed),
+            reads_other_replica: self.reads_other_replica.load(Relaxed),
+            read_bytes_other_replica: self.read_bytes_other_replica.load(Relaxed),
             read_errors: self.read_errors.load(Relaxed),
             corrupt_blocks: self.corrupt_blocks.load(Relaxed),
             read_bytes: self.read_bytes.load(Relaxed),

@@ -71,6 +71,12 @@ impl SegmentPins {
         self.0.lock().global_pins > 0
     }
 
+    /// True if a reader has pinned the segment, or all segments are pinned.
+    pub(super) fn is_pinned(&self, segment: SegmentId) -> bool {
+        let state = self.0.lock();
+        state.global_pins > 0 || state.readers.contains_key(&segment)
+    }
+
     /// Closes a segment to pins if it is not pinned. Returns true if it did.
     pub(super) fn close_if_unpinned(&self, segment: SegmentId) -> bool {
         let mut state = self.0.lock();
@@ -114,7 +120,7 @@ mod tests {
         let first = pins.pin(vec![one, two, one], |_| true).unwrap();
         let second = pins.pin(vec![one], |_| true).unwrap();
         drop(first);
-        assert!(!pins.close_if_unpinned(one));
+        assert!(pins.is_pinned(one) && !pins.close_if_unpinned(one));
         drop(second);
         assert!(pins.close_if_unpinned(one));
         assert!(pins.pin(vec![two, one], |_| true).is_none());

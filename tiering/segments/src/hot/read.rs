@@ -2,13 +2,17 @@
 //!
 //! A small read is first tried on the caller's thread with one `preadv2(RWF_NOWAIT)` of the record header and
 //! the requested blocks; if the page cache does not have all of it, or for larger reads, a bounded pool of
-//! blocking threads executes it; for a segment at an upstream the same ranges are fetched from there. The
-//! record header must verify at the extent's location and match the extent and the body before its checksum
-//! table is used. No lock is held across an await, and the bytes are returned in the buffer they were read
-//! into; compressed chunks are decompressed first.
+//! blocking threads executes it; for a segment at an upstream the same ranges are fetched from there. On a
+//! node with peers, another replica answers what the local disk cannot. The record header must verify at the
+//! extent's location and match the extent and the body before its checksum table is used. No lock is held
+//! across an await, and the bytes are returned in the buffer they were read into; compressed chunks are
+//! decompressed first.
 
 mod compressed;
 pub(super) mod error;
+pub(super) mod other_replica;
+mod raw;
+mod replicated;
 mod slow_reads;
 
 use mlgw_common::time::Instant;
@@ -33,6 +37,7 @@ use crate::fair::{DiskQueue, DiskQueues, Lane, ServiceClass};
 use error::{ReadFault, SegmentReadError};
 use mlgw_formats::segment_payload::Payload;
 use mlgw_formats::segment_record::{RecordAddress, RecordHead, RecordOwner};
+use other_replica::OtherReplicas;
 use slow_reads::FileReadTracker;
 
 /// A record at an upstream is fetched whole if at least this fraction (1/n) of it is requested.
@@ -49,6 +54,8 @@ struct SegmentReaderInner {
     metrics: Arc<HotCounters>,
     queues: DiskQueues,
     reads: Arc<FileReadTracker>,
+    /// `None` for a node without peers.
+    others: Option<Arc<OtherReplicas>>,
     /// Locations at which reads found damage, for the scrub.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
     /// Segments that the disk failed to read.
@@ -87,6 +94,7 @@ impl SegmentReader {
         holes: Arc<Holes>,
         queues: DiskQueues,
         metrics: Arc<HotCounters>,
+        others: Option<Arc<OtherReplicas>>,
     ) -> Self {
         let (reads, suspects, unreadable) = (Arc::default(), Mutex::default(), Mutex::default());
         Self {
@@ -97,6 +105,7 @@ impl SegmentReader {
                 metrics,
                 queues,
                 reads,
+                others,
                 suspects,
                 unreadable,
             }),
@@ -141,6 +150,9 @@ impl SegmentReader {
         if let Some(remote) = self.inner.find_remote(segment)? {
             return Box::pin(self.inner.chunk_from_remote(&plan, &remote)).await;
         }
+        if let Some(others) = &self.inner.others {
+            return Box::pin(self.inner.read_replicated(others, &plan, lane.into())).await;
+        }
         let inner = self.inner.clone();
         let (disk, bytes) = (self.inner.queue_of(segment), plan.bytes());
         self.inner.reads.run(segment, disk, lane.into(), bytes, move || inner.chunk_from_disk(&plan)).await
@@ -184,7 +196,8 @@ impl SegmentReaderInner {
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
             && let Some(opened) = self.files.get(plan.location.segment)
             && opened.can_read_nowait()
-            && let PageCacheRead::Bytes(bytes) = self.fetch(&plan, &opened, ReadMode::Cached)?
+            && let PageCacheRead::Bytes(bytes) =
+                self.or_by_pool(self.fetch(&plan, &opened, ReadMode::Cached))?
         {
             opened.count_read();
             add(&self.metrics.reads_inline, 1);
@@ -195,14 +208,36 @@ impl SegmentReaderInner {
             // Boxed because the future is kilobytes large and would be moved with every read from a disk.
             return Box::pin(self.read_from_remote(&plan, &remote)).await;
         }
+        if let Some(others) = &self.others {
+            return Box::pin(self.read_replicated(others, &plan, turn)).await;
+        }
         let arrived = Instant::now();
-        let inner = self.clone();
-        let read = self.reads.run(segment, self.queue_of(segment), turn, plan.bytes(), move || {
-            add(&inner.metrics.reads_disk, 1);
-            inner.metrics.disk_read_wait.record(arrived.elapsed());
-            inner.read_from_disk(&plan)
-        });
-        read.await
+        let (inner, bytes) = (self.clone(), plan.bytes());
+        let read = move || inner.bytes_from_disk(&plan, arrived);
+        self.reads.run(segment, self.queue_of(segment), turn, bytes, read).await
+    }
+
+    /// Returns the result of a read from the page cache. On a node with peers the pool repeats one that
+    /// failed, and reads another replica.
+    fn or_by_pool(
+        &self,
+        read: Result<PageCacheRead, SegmentReadError>,
+    ) -> Result<PageCacheRead, SegmentReadError> {
+        match read {
+            Err(_) if self.others.is_some() => Ok(PageCacheRead::NotCached),
+            read => read,
+        }
+    }
+
+    /// Reads the requested bytes, for a request that arrived at this time. Blocks the calling thread.
+    fn bytes_from_disk(&self, plan: &ReadPlan, arrived: Instant) -> Result<Bytes, SegmentReadError> {
+        add(&self.metrics.reads_disk, 1);
+        self.metrics.disk_read_wait.record(arrived.elapsed());
+        if plan.location.is_compressed() {
+            self.compressed_from_disk(plan)
+        } else {
+            self.read_from_disk(plan)
+        }
     }
 
     /// Returns the queue of the disk that holds a segment.
@@ -228,7 +263,9 @@ impl SegmentReaderInner {
         let mut record = vec![0; head_bytes as usize + plan.payload.end];
         self.fill(plan, &opened, &mut record, offset, ReadMode::Disk)?;
         let place = RecordAddress { segment, seed: opened.seed, offset };
-        plan.verify_whole(place, Bytes::from(record))
+        let mut head = Bytes::from(record);
+        let payload = head.split_off(head_bytes as usize);
+        plan.verify_whole(place, &head, payload)
     }
 
     fn find_remote(&self, segment: SegmentId) -> Result<Option<Arc<RemoteSegment>>, SegmentReadError> {
@@ -240,8 +277,9 @@ impl SegmentReaderInner {
         plan: &ReadPlan,
         remote: &RemoteSegment,
     ) -> Result<(RecordOwner, Payload), SegmentReadError> {
-        let record = self.remote_tier.read(remote, plan.record()).await?;
-        plan.verify_whole(plan.place(remote.seed), record)
+        let mut head = self.remote_tier.read(remote, plan.record()).await?;
+        let payload = head.split_off(plan.location.head_bytes as usize);
+        plan.verify_whole(plan.place(remote.seed), &head, payload)
     }
 
     /// Returns the whole record if much of it is requested: the rest and other readers' requests are then
@@ -289,13 +327,9 @@ impl SegmentReaderInner {
             bytes::Buf::advance(&mut record, head_bytes);
             return Ok(plan.narrow_to_request(record, 0));
         }
-        let head_at = plan.location.offset;
-        let blocks_at = head_at + (head_bytes + plan.payload.start) as u64;
-        let blocks = blocks_at..blocks_at + plan.payload.len() as u64;
-        let (head, payload) = tokio::try_join!(
-            self.remote_tier.read(remote, head_at..head_at + head_bytes as u64),
-            self.remote_tier.read(remote, blocks)
-        )?;
+        let [head, blocks] = plan.head_and_blocks();
+        let (head, payload) =
+            tokio::try_join!(self.remote_tier.read(remote, head), self.remote_tier.read(remote, blocks))?;
         plan.verify(place, &head, &payload)?;
         Ok(plan.narrow_to_request(payload, plan.payload.start))
     }
@@ -369,6 +403,18 @@ impl SegmentReaderInner {
 
     fn count_error(&self, error: &SegmentReadError) {
         add(&self.metrics.read_errors, 1);
+        self.record_damage(error);
+    }
+
+    /// Records damage for the scrub and for the driver of replicas. What a partial replica of a segment of
+    /// another node lacks is no damage.
+    fn record_damage(&self, error: &SegmentReadError) {
+        let (SegmentReadError::Io { segment, .. } | SegmentReadError::Corrupt { segment, .. }) = error else {
+            return;
+        };
+        if self.others.as_ref().is_some_and(|others| !others.is_damage(*segment)) {
+            return tracing::debug!(%error, "the replica of this node is not complete, or is marked");
+        }
         if let SegmentReadError::Io { segment, source } = error
             && source.raw_os_error() == Some(Errno::IO.raw_os_error())
         {
@@ -427,6 +473,14 @@ impl ReadPlan {
         offset..offset + u64::from(head_bytes) + self.payload.end as u64
     }
 
+    /// The ranges of the record's header and of the requested blocks in the segment's file.
+    fn head_and_blocks(&self) -> [Range<u64>; 2] {
+        let RecordLocation { offset, head_bytes, .. } = self.location;
+        let payload_at = offset + u64::from(head_bytes);
+        let Range { start, end } = self.payload;
+        [offset..payload_at, payload_at + start as u64..payload_at + end as u64]
+    }
+
     /// Returns the place of the record in a segment with this seed.
     fn place(&self, seed: SegmentSeed) -> RecordAddress {
         RecordAddress { segment: self.location.segment, seed, offset: self.location.offset }
@@ -436,13 +490,12 @@ impl ReadPlan {
     fn verify_whole(
         &self,
         place: RecordAddress,
-        record: Bytes,
+        head: &[u8],
+        payload: Bytes,
     ) -> Result<(RecordOwner, Payload), SegmentReadError> {
-        let (head, payload) = record.split_at(self.location.head_bytes as usize);
-        let head = self.verify(place, head, payload)?;
+        let head = self.verify(place, head, &payload)?;
         let owner = head.owner().ok_or_else(|| self.corrupt(self.location.offset, ReadFault::Mismatch))?;
-        let stored = record.slice(self.location.head_bytes as usize..);
-        Ok((owner, Payload::from_record(&head, stored)))
+        Ok((owner, Payload::from_record(&head, payload)))
     }
 
     /// Verifies the record header and compares it with the extent.

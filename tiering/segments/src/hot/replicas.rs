@@ -64,6 +64,9 @@ use progress::ReplicationCounters;
 /// Maximum number of reads of replicas by other nodes at a time. Each has up to five pieces in memory.
 const REPLICA_READS_MAX: usize = 4;
 
+/// Maximum number of reads of replicas for clients of other nodes at a time. Each has at most 2 MiB in memory.
+const CLIENT_READS_MAX: usize = 64;
+
 /// Bytes of a replica, in order. An error ends them.
 pub type ReplicaBytes = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
@@ -75,6 +78,14 @@ pub trait SegmentPeers: Send + Sync + 'static {
     /// # Errors
     /// When the node cannot be reached or refuses.
     fn read(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<ReplicaBytes>>;
+
+    /// Reads bytes of a replica on another node, for which a client waits. `request` is an encoded
+    /// [`ReadReplica`](mlgw_formats::segment_calls::ReadReplica) for a client, the answer has at most
+    /// [`RECORD_READ_BYTES_MAX`](mlgw_formats::segment_calls::RECORD_READ_BYTES_MAX) bytes.
+    ///
+    /// # Errors
+    /// When the node cannot be reached, refuses, or does not answer within seconds.
+    fn read_for_client(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>>;
 
     /// Opens a replica of an open segment on another node. `head` is an encoded
     /// [`OpenReplica`](mlgw_formats::segment_calls::OpenReplica), `frames` has
@@ -120,6 +131,8 @@ pub struct ReplicationOptions {
 pub(super) struct Replicas {
     /// Permits for reads by other nodes.
     reads: Arc<Semaphore>,
+    /// Permits for reads for clients of other nodes.
+    client_reads: Arc<Semaphore>,
     /// Replicas of open segments of other nodes.
     followed: FollowedReplicas,
     /// `None` for a node without peers.
@@ -151,7 +164,8 @@ impl Replicas {
             })
         });
         let reads = Arc::new(Semaphore::new(REPLICA_READS_MAX));
-        Self { reads, followed: FollowedReplicas::default(), replication }
+        let client_reads = Arc::new(Semaphore::new(CLIENT_READS_MAX));
+        Self { reads, client_reads, followed: FollowedReplicas::default(), replication }
     }
 
     pub(super) fn replication(&self) -> Option<Arc<Replication>> {
@@ -161,6 +175,11 @@ impl Replicas {
     /// Permits for reads of replicas by other nodes.
     pub(super) fn read_permits(&self) -> Arc<Semaphore> {
         self.reads.clone()
+    }
+
+    /// Permits for reads of replicas for clients of other nodes.
+    pub(super) fn client_read_permits(&self) -> Arc<Semaphore> {
+        self.client_reads.clone()
     }
 
     /// Starts the next pass of the driver immediately; after a stop, the driver ends, and so do the replicas

@@ -3,6 +3,11 @@
 //! Where no record begins, the scan continues at the next magic number: damage costs only the records that it
 //! hit. Recovery, compaction, scrub, repair, salvage and copies of other nodes all read segments through this
 //! scan.
+//!
+//! A scan ends at the end of the file, as it was when the scan was created. After the last intact record
+//! there may be the padding of a direct write, space that was allocated and not written, or a hole: all read
+//! as zeros, in which no record begins. Other bytes are those of a torn write, or of damaged records. Which
+//! of the two cannot be seen in the file.
 
 use std::fs::File;
 use std::io;
@@ -120,6 +125,18 @@ impl SegmentScan {
     /// Reads to the end of the file and returns the totals. `each` is called with every record that verifies
     /// as a whole.
     pub(super) fn survey(mut self, each: &mut dyn FnMut(&ScannedRecord<'_>)) -> io::Result<ScanSummary> {
+        self.survey_records(each)
+    }
+
+    /// Reads to the end of the file and returns the totals, and the number of bytes after the last record
+    /// that verifies, up to the last one that is not zero.
+    pub(super) fn survey_with_tail(mut self) -> io::Result<(ScanSummary, u64)> {
+        let scanned = self.survey_records(&mut |_| {})?;
+        let tail_bytes = self.tail_bytes(scanned.length)?;
+        Ok((scanned, tail_bytes))
+    }
+
+    fn survey_records(&mut self, each: &mut dyn FnMut(&ScannedRecord<'_>)) -> io::Result<ScanSummary> {
         let mut scanned = ScanSummary { length: self.from, ..ScanSummary::default() };
         let header = SegmentHeader::decode(self.window.bytes_at(0, SEGMENT_HEADER_BYTES as usize)?);
         if header.is_ok_and(|header| header.id == self.segment && header.seed == self.seed) {
@@ -134,6 +151,21 @@ impl SegmentScan {
             }
         }
         Ok(scanned)
+    }
+
+    /// Returns the number of bytes from `from` to the last byte of the file that is not zero. Reads back from
+    /// the end of the file, in pieces.
+    fn tail_bytes(&mut self, from: u64) -> io::Result<u64> {
+        let mut end = self.window.file_bytes;
+        while end > from {
+            let begin = end.saturating_sub(WINDOW_BYTES as u64).max(from);
+            let piece = self.window.bytes_at(begin, (end - begin) as usize)?;
+            if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+                return Ok(begin + last as u64 + 1 - from);
+            }
+            end = begin;
+        }
+        Ok(0)
     }
 
     /// Reads the file and returns the ranges of its first `length` bytes that belong to no intact record and
@@ -292,9 +324,10 @@ impl ScanWindow {
 
 #[cfg(test)]
 mod tests {
-    use super::{SMALL_WINDOW_BYTES, SegmentScan};
+    use super::{SMALL_WINDOW_BYTES, ScanSummary, SegmentScan, WINDOW_BYTES};
     use mlgw_common::ids::{SegmentId, SegmentSeed};
     use std::io::Write as _;
+    use std::os::unix::fs::FileExt as _;
 
     #[test]
     fn a_scan_begins_with_a_small_read_and_reads_every_byte_once() {
@@ -312,6 +345,31 @@ mod tests {
             length = length * 3 % 400_000 + 1;
         }
         assert_eq!(scan.read_bytes(), content.len() as u64);
+    }
+
+    #[test]
+    fn the_tail_ends_at_the_last_byte_that_is_not_zero() {
+        let tail_of = |last: Option<u64>, file_bytes: u64| {
+            let file = tempfile::tempfile().unwrap();
+            // The rest is a hole.
+            file.set_len(file_bytes).unwrap();
+            if let Some(last) = last {
+                file.write_all_at(&[7], last).unwrap();
+            }
+            let scan = SegmentScan::new(file, SegmentId(1), SegmentSeed::default(), 100).unwrap();
+            let (scanned, tail_bytes) = scan.survey_with_tail().unwrap();
+            assert_eq!(scanned, ScanSummary { length: 100, ..ScanSummary::default() });
+            tail_bytes
+        };
+        let window = WINDOW_BYTES as u64;
+        for file_bytes in [50, 100, 101, 2 * window + 5000] {
+            assert_eq!(tail_of(None, file_bytes), 0);
+        }
+        for last in [100, 4095, window + 99, window + 100] {
+            for after in [1, 4096, window, window + 1] {
+                assert_eq!(tail_of(Some(last), last + after), last + 1 - 100, "{last} {after}");
+            }
+        }
     }
 
     #[test]

@@ -184,7 +184,14 @@ impl CompactionDriver {
                 picked.record(inner, why, done.as_ref().err());
                 done?;
             }
-            CompactionStep::Drain if inner.pins.close_if_unpinned(segment) => {}
+            CompactionStep::Drain if inner.pins.close_if_unpinned(segment) => {
+                // A reader on another node may read the local replica. One that comes later finds the moved
+                // bytes.
+                if !is_unused_elsewhere(catalogue, segment).await {
+                    inner.pins.end_closure(segment);
+                    return Ok(CompactionEvent::Busy);
+                }
+            }
             CompactionStep::Drain => return Ok(CompactionEvent::Busy),
             CompactionStep::Remove => {
                 add_leftover(inner, segment).await?;
@@ -210,6 +217,11 @@ impl CompactionDriver {
         }
         Ok(CompactionEvent::Done)
     }
+}
+
+/// True if no reader on another node has pinned the segment, as far as all of them answer.
+async fn is_unused_elsewhere(catalogue: &Catalogue, segment: SegmentId) -> bool {
+    catalogue.segments_in_use(vec![segment]).await.is_ok_and(|used| used.is_empty())
 }
 
 /// Returns the space pressure of the hot tier.

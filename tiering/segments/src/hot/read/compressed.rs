@@ -36,7 +36,8 @@ impl SegmentReaderInner {
         if plan.is_small()
             && let Some(opened) = self.files.get(segment)
             && opened.can_read_nowait()
-            && let PageCacheRead::Bytes(bytes) = self.fetch_compressed(&plan, &opened, ReadMode::Cached)?
+            && let PageCacheRead::Bytes(bytes) =
+                self.or_by_pool(self.fetch_compressed(&plan, &opened, ReadMode::Cached))?
         {
             opened.count_read();
             add(&self.metrics.reads_inline, 1);
@@ -45,17 +46,16 @@ impl SegmentReaderInner {
         if let Some(remote) = self.find_remote(segment)? {
             return self.compressed_from_remote(plan, &remote, turn).await;
         }
+        if let Some(others) = &self.others {
+            return Box::pin(self.read_replicated(others, &plan, turn)).await;
+        }
         let arrived = Instant::now();
-        let inner = self.clone();
-        let read = self.reads.run(segment, self.queue_of(segment), turn, plan.bytes(), move || {
-            add(&inner.metrics.reads_disk, 1);
-            inner.metrics.disk_read_wait.record(arrived.elapsed());
-            inner.compressed_from_disk(&plan)
-        });
-        read.await
+        let (inner, bytes) = (self.clone(), plan.bytes());
+        let read = move || inner.bytes_from_disk(&plan, arrived);
+        self.reads.run(segment, self.queue_of(segment), turn, bytes, read).await
     }
 
-    fn compressed_from_disk(&self, plan: &ReadPlan) -> Result<Bytes, SegmentReadError> {
+    pub(super) fn compressed_from_disk(&self, plan: &ReadPlan) -> Result<Bytes, SegmentReadError> {
         let segment = plan.location.segment;
         let opened = self.files.open(segment).map_err(|source| SegmentReadError::Io { segment, source })?;
         let opened = opened.ok_or(SegmentReadError::Gone { segment })?;
@@ -122,17 +122,17 @@ impl SegmentReaderInner {
 }
 
 /// Runs `read` on the blocking pool.
-async fn blocking(
+pub(super) async fn blocking<T: Send + 'static>(
     segment: SegmentId,
-    read: impl FnOnce() -> Result<Bytes, SegmentReadError> + Send + 'static,
-) -> Result<Bytes, SegmentReadError> {
+    read: impl FnOnce() -> Result<T, SegmentReadError> + Send + 'static,
+) -> Result<T, SegmentReadError> {
     let read = tokio::task::spawn_blocking(read).await;
     read.unwrap_or_else(|stopped| Err(SegmentReadError::Io { segment, source: io::Error::other(stopped) }))
 }
 
 impl ReadPlan {
     /// True if the blocks are decompressed on the caller's thread.
-    fn is_small(&self) -> bool {
+    pub(super) fn is_small(&self) -> bool {
         self.blocks.len() as u64 * BLOCK_BYTES <= INLINE_DECOMPRESS_BYTES_MAX
     }
 
@@ -147,7 +147,7 @@ impl ReadPlan {
     }
 
     /// Returns the requested bytes, from the record's header and whole payload.
-    fn decompress_record(
+    pub(super) fn decompress_record(
         &self,
         place: RecordAddress,
         head: &[u8],

@@ -33,6 +33,12 @@ pub enum SegmentReadError {
         /// The error of the request.
         source: Box<UpstreamError>,
     },
+    /// No node with a replica of the segment can be read: retry later.
+    #[error("no node with a replica of segment {segment} can be read now: retry later")]
+    NoReplica {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// The disk failed: another copy is needed, or a retry.
     #[error("cannot read segment {segment}: {source}")]
     Io {

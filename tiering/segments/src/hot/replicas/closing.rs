@@ -6,8 +6,9 @@
 //! removed with the files of redundant replicas, or replaced by a copy, after the segment is sealed.
 //!
 //! A file that this process has written without an error is read from the length that the record marks as
-//! whole. Any other one is synced and read whole from the device, past damage. At a power loss the next
-//! request repeats this.
+//! whole. Any other one is synced and read whole from the device, past damage. Bytes after the last intact
+//! record are stated as uncertain, except zeros: they may be a damaged record that was acknowledged. At a
+//! power loss the next request repeats this.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +50,7 @@ impl HotTier {
             return Ok(closed.encode_answer());
         }
         if let Some(length) = inner.shared.segments.close_local(segment).await {
-            let closed = ClosedReplica { has_file: true, length, damaged_bytes: 0 };
+            let closed = ClosedReplica { has_file: true, length, damaged_bytes: 0, uncertain_bytes: 0 };
             *answer = Some(closed);
             return Ok(closed.encode_answer());
         }
@@ -65,7 +66,8 @@ impl HotTier {
         if closed.damaged_bytes > 0 {
             self.report_damage([segment]);
         }
-        tracing::info!(%segment, closed.has_file, closed.length, closed.damaged_bytes, "closed a replica");
+        let ClosedReplica { has_file, length, damaged_bytes, uncertain_bytes } = closed;
+        tracing::info!(%segment, has_file, length, damaged_bytes, uncertain_bytes, "closed a replica");
         Ok(closed.encode_answer())
     }
 }
@@ -91,7 +93,7 @@ impl HotTierInner {
             }
         }
         self.volumes.hot.ensure_closed_marker(segment)?;
-        Ok(ClosedReplica { has_file: false, length: 0, damaged_bytes: 0 })
+        Ok(ClosedReplica { has_file: false, length: 0, damaged_bytes: 0, uncertain_bytes: 0 })
     }
 
     /// Length that the record marks as whole records, if `known` bytes that equal the writer's reach as far.
@@ -116,13 +118,15 @@ impl HotTierInner {
         let has_header = has_header_of(&file, request)?;
         let scan = SegmentScan::new(file, request.segment_id(), request.seed(), from)?;
         let scan = scan.with_disk_queue(home.queue(self).clone()).with_throttle(Box::new(before));
-        let summary = scan.survey(&mut |_| {})?;
+        let (summary, tail_bytes) = scan.survey_with_tail()?;
+        let has_file = summary.length > 0;
         // Records verify without the header: the file has them, and the header counts as damaged.
-        let header_bytes = if has_header || summary.length == 0 { 0 } else { SEGMENT_HEADER_BYTES };
+        let header_bytes = if has_header || !has_file { 0 } else { SEGMENT_HEADER_BYTES };
         Ok(ClosedReplica {
-            has_file: summary.length > 0,
+            has_file,
             length: summary.length,
             damaged_bytes: summary.damaged_bytes + header_bytes,
+            uncertain_bytes: if has_file { tail_bytes } else { 0 },
         })
     }
 }

@@ -4,7 +4,8 @@
 //! for a while are recovered by the leader of the system group, and by the first storage node that answers.
 //! All replicas in the record are closed at the same time. The seal follows from their answers by a pure
 //! rule, `decide_seal` of `mlgw-replication`: it names all replicas except those without a file. Those that
-//! may lack bytes are marked, and the repair of sealed segments pulls what they lack.
+//! may lack bytes are marked, and the repair of sealed segments pulls what they lack. If the last record of a
+//! replica may be damaged, the seal waits for the nodes that may have it.
 //!
 //! The same pass gives up open segments of this node that have fewer replicas than they could have, because a
 //! storage node has joined or returned: the next segments have more.
@@ -27,7 +28,7 @@ use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{CloseReplica, ClosedReplica};
 use mlgw_metadata::Catalogue;
 use mlgw_replication::{
-    COPIES, ClosedAnswer, RecoveredSeal, SealedReplica, StorageNode, decide_seal, needed_answers,
+    COPIES, ClosedAnswer, RecoveredSeal, SealWait, SealedReplica, StorageNode, decide_seal, needed_answers,
 };
 
 use super::Replication;
@@ -50,7 +51,7 @@ const RECOVERIES_MAX: usize = 4;
 const REMAINING_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Age at which an open segment with fewer replicas than there are nodes is given up.
 const NARROW_MS_MAX: i64 = 60_000;
-/// Interval at which a segment with too few answers is reported.
+/// Interval at which a segment whose seal waits for answers is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Runs the recovery until the tier stops or is dropped.
@@ -87,7 +88,7 @@ pub(in crate::hot) async fn run(
 pub(in crate::hot) struct OpenSegmentRecovery {
     /// Owners of open segments that do not answer, and the begin of that.
     unreachable: HashMap<NodeId, Instant>,
-    /// Segments with too few answers, and the time of their last report.
+    /// Segments whose seal waits for answers, and the time of their last report.
     reported: HashMap<SegmentId, Instant>,
 }
 
@@ -158,8 +159,14 @@ impl OpenSegmentRecovery {
         let last = self.reported.get(&missing.segment);
         if last.is_none_or(|last| now.saturating_duration_since(*last) >= REPORT_INTERVAL) {
             self.reported.insert(missing.segment, now);
-            tracing::warn!(segment = %missing.segment, nodes = ?missing.nodes,
-                "an open segment is not recovered: too few of its replicas answer; repeated");
+            let (nodes, reason) = match &missing.wait {
+                SealWait::TooFewAnswers(nodes) => (nodes, "too few of its replicas answer"),
+                SealWait::UncertainEnd(nodes) => {
+                    (nodes, "the last record of a replica may be damaged; waits for the named nodes")
+                }
+            };
+            tracing::warn!(segment = %missing.segment, ?nodes, reason,
+                "an open segment is not recovered; repeated");
         }
     }
 }
@@ -215,10 +222,10 @@ async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result
     .await
 }
 
-/// A segment that was not sealed because too few replicas answered.
+/// A segment that was not sealed because answers are missing.
 struct MissingAnswers {
     segment: SegmentId,
-    nodes: Vec<NodeId>,
+    wait: SealWait,
 }
 
 /// Closes the replicas of a segment and seals it. A seal that fails is repeated by the next pass.
@@ -231,7 +238,7 @@ async fn recover_segment(
     let answers = close_all(inner, replication, record).await;
     let RecoveredSeal { length, replicas: named } =
         decide_seal(&listed_nodes(record), record.quorum(), &answers)
-            .map_err(|nodes| MissingAnswers { segment, nodes })?;
+            .map_err(|wait| MissingAnswers { segment, wait })?;
     let recorded = |of: &SealedReplica| {
         let listed = record.replica_of(of.node).cloned();
         listed.map(|listed| Replica { is_suspect: of.is_suspect, ..listed })
@@ -298,9 +305,9 @@ async fn close(
     } else {
         replication.options.peers.close(node, request).await?
     };
-    let ClosedReplica { has_file, length, damaged_bytes } =
+    let ClosedReplica { has_file, length, damaged_bytes, uncertain_bytes } =
         ClosedReplica::decode_answer(&answer).map_err(io::Error::other)?;
-    Ok(ClosedAnswer { has_file, length, damaged_bytes })
+    Ok(ClosedAnswer { has_file, length, damaged_bytes, uncertain_bytes })
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@
 //! to data that clients read, and sent through a short channel. Few reads run at a time; others are refused
 //! and repeated by their nodes. An error of the disk ends the bytes, and so does the stop of the tier: they
 //! never end as if they were complete.
+//!
+//! Bytes for which a client waits are read at once, in the lane of reads of clients and with permits of their
+//! own. The segment may be open, and the replica may be suspect: the node of the client verifies the bytes.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +27,7 @@ use mlgw_formats::segment_calls::ReadReplica;
 use rustix::fs::{Advice, fadvise};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{REPLICA_READS_MAX, ReplicaBytes};
+use super::{CLIENT_READS_MAX, REPLICA_READS_MAX, ReplicaBytes};
 use crate::fair::{DiskQueue, Lane};
 use crate::hot::compaction::Compaction;
 use crate::hot::dirs::SegmentDirs;
@@ -68,8 +71,11 @@ pub enum ReplicaReadRefused {
         end: u64,
     },
     /// Too many reads are in progress; retry later.
-    #[error("{max} other reads of replicas are in progress", max = REPLICA_READS_MAX)]
-    Busy,
+    #[error("{max} other reads of replicas are in progress")]
+    Busy {
+        /// Maximum number of reads of this kind.
+        max: usize,
+    },
 }
 
 impl HotTier {
@@ -81,8 +87,11 @@ impl HotTier {
     pub fn read_replica(&self, request: &[u8]) -> Result<ReplicaBytes, ReplicaReadRefused> {
         let request = ReadReplica::decode_request(request)?;
         let place = self.inner.local_replica(&request)?;
+        if request.is_foreground {
+            return self.inner.read_for_client(&request, place);
+        }
         let permit = self.inner.replicas.read_permits().try_acquire_owned();
-        let permit = permit.map_err(|_| ReplicaReadRefused::Busy)?;
+        let permit = permit.map_err(|_| ReplicaReadRefused::Busy { max: REPLICA_READS_MAX })?;
         let reading = ReplicaReading {
             dirs: self.inner.volumes.dirs().clone(),
             queue: self.inner.shared.queues.for_tier(place.tier).clone(),
@@ -111,14 +120,28 @@ impl HotTierInner {
         let tier = record.replica_of(self.node).and_then(|replica| replica.tier().ok());
         let tier = tier.filter(|tier| *tier != SegmentTier::Upstream);
         let tier = tier.ok_or(ReplicaReadRefused::NotHere(segment))?;
-        if record.state() != SegmentState::Sealed {
-            return Err(ReplicaReadRefused::Open(segment));
+        match record.state() {
+            SegmentState::Open if !request.is_foreground => Err(ReplicaReadRefused::Open(segment)),
+            SegmentState::Sealed if request.to > record.length => {
+                let (length, end) = (record.length, request.to);
+                Err(ReplicaReadRefused::BeyondEnd { segment, length, end })
+            }
+            SegmentState::Open | SegmentState::Sealed => Ok(SegmentLocation::of(&record, tier)),
         }
-        if request.to > record.length {
-            let (length, end) = (record.length, request.to);
-            return Err(ReplicaReadRefused::BeyondEnd { segment, length, end });
-        }
-        Ok(SegmentLocation::of(&record, tier))
+    }
+
+    /// Opens bytes of a local replica for a client of another node.
+    fn read_for_client(
+        &self,
+        request: &ReadReplica,
+        place: SegmentLocation,
+    ) -> Result<ReplicaBytes, ReplicaReadRefused> {
+        let permit = self.replicas.client_read_permits().try_acquire_owned();
+        let permit = permit.map_err(|_| ReplicaReadRefused::Busy { max: CLIENT_READS_MAX })?;
+        let queue = self.shared.queues.for_tier(place.tier).clone();
+        let dirs = self.volumes.dirs().clone();
+        let read = self.reader.raw(dirs, request.segment_id(), place, request.range());
+        Ok(Box::pin(stream::once(read.run(queue, permit))))
     }
 }
 

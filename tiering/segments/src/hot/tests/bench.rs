@@ -5,7 +5,7 @@ use crate::hot::{
     AppendedChunk, CompactionSettings, Intercept, PlacingSettings, RemoteTierOptions, ReplicationOptions,
     SealKeys, Upstreams,
 };
-use mlgw_common::BucketName;
+use mlgw_common::{BucketName, SplitKeys};
 use mlgw_formats::command::Command;
 use mlgw_formats::command::{Conditions, DeleteObject, ObjectChange, PutObject};
 use mlgw_formats::schema::{Bucket, ExtentPage, ObjectVersion};
@@ -117,6 +117,7 @@ impl Bench {
             owner: "o".into(),
             region: String::new(),
             binding: None,
+            split_keys: SplitKeys::default(),
         };
         let bucket = catalogue.create_bucket(new).await.unwrap();
         let tier = open_tier(dir.path(), &catalogue, &tuned).await;

@@ -4,6 +4,7 @@ mod appending;
 mod driving;
 mod fetching;
 mod following;
+mod reading;
 mod recovering;
 mod serving;
 mod sweeping;

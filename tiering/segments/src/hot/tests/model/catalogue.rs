@@ -45,6 +45,7 @@ impl Catalogue {
             region: String::new(),
             binding: None,
             group: None,
+            splits: vec![],
         };
         let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
         let state = SetBucketState { name: "data".into(), bucket_id: 1, state: 1 };

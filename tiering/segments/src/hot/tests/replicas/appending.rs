@@ -155,7 +155,8 @@ async fn a_closed_segment_gets_no_more_records() {
     let segment = first.segment_id();
     let request = CloseReplica::new(segment, nodes.record(segment).seed()).encode_request();
     let closed = ClosedReplica::decode_answer(&tier.close_replica(&request).await.unwrap()).unwrap();
-    assert_eq!(closed, ClosedReplica { has_file: true, length: end_of(&first), damaged_bytes: 0 });
+    let length = end_of(&first);
+    assert_eq!(closed, ClosedReplica { has_file: true, length, damaged_bytes: 0, uncertain_bytes: 0 });
     let second = stored(tier, 2).await;
     assert_ne!(second.segment, first.segment);
     nodes.cluster.until(|| nodes.is_sealed(segment)).await;

@@ -245,7 +245,12 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 const fn whole(length: u64) -> ClosedReplica {
-    ClosedReplica { has_file: true, length, damaged_bytes: 0 }
+    ClosedReplica { has_file: true, length, damaged_bytes: 0, uncertain_bytes: 0 }
+}
+
+/// Bytes up to the last one that is not zero.
+fn nonzero_bytes(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -408,15 +413,16 @@ async fn a_record_that_arrived_in_part_does_not_count() {
     let half = &record(stream.end, 900)[..400];
     stream.send_frame(stream.end, half);
     while stream.length().await.unwrap() < stream.end + 400 {}
-    assert_eq!(follower.close().await, whole(stream.end));
+    let expected = ClosedReplica { uncertain_bytes: nonzero_bytes(half), ..whole(stream.end) };
+    assert_eq!(follower.close().await, expected);
     follower.restart().await;
-    assert_eq!(follower.close().await, whole(stream.end), "the same after a restart");
+    assert_eq!(follower.close().await, expected, "the same after a restart");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_close_without_a_file_prevents_that_the_replica_is_opened() {
     let mut follower = FollowerNode::new().await;
-    let none = ClosedReplica { has_file: false, length: 0, damaged_bytes: 0 };
+    let none = ClosedReplica::default();
     for _ in 0..2 {
         assert_eq!(follower.close().await, none);
         assert_eq!(follower.bytes(), b"");
@@ -446,17 +452,26 @@ async fn the_close_of_a_torn_file_states_its_last_whole_record() {
     let second_at = SEGMENT_HEADER_BYTES + first.len() as u64;
     let second = record(second_at, 900);
     let end = second_at + second.len() as u64;
-    let mut damaged = first.clone();
-    damaged[300] ^= 1;
+    let damage = |record: &[u8]| {
+        let mut damaged = record.to_vec();
+        damaged[300] ^= 1;
+        damaged
+    };
     let mut bad_header = header;
     bad_header[20] ^= 1;
-    let closed = |has_file, length, damaged_bytes| ClosedReplica { has_file, length, damaged_bytes };
+    let (torn, cut) = (&second[..second.len() - 1], &second[..second.len() - 100]);
+    let (bad_end, zeros) = (damage(&second), [0; 5000]);
+    let damaged = |length, damaged_bytes| ClosedReplica { damaged_bytes, ..whole(length) };
+    let uncertain = |tail: &[u8]| ClosedReplica { uncertain_bytes: nonzero_bytes(tail), ..whole(second_at) };
     let cases = [
-        ([&header[..], &first[..], &second[..second.len() - 1]].concat(), closed(true, second_at, 0)),
-        ([&header[..], &damaged[..], &second[..]].concat(), closed(true, end, first.len() as u64)),
-        ([&bad_header[..], &first[..]].concat(), closed(true, second_at, SEGMENT_HEADER_BYTES)),
-        (header.to_vec(), closed(true, SEGMENT_HEADER_BYTES, 0)),
-        (header[..40].to_vec(), closed(false, 0, 0)),
+        ([&header[..], &first[..], torn].concat(), uncertain(torn)),
+        ([&header[..], &first[..], &bad_end[..]].concat(), uncertain(&second)),
+        ([&header[..], &first[..], cut, &zeros[..]].concat(), uncertain(cut)),
+        ([&header[..], &first[..], &zeros[..]].concat(), whole(second_at)),
+        ([&header[..], &damage(&first)[..], &second[..]].concat(), damaged(end, first.len() as u64)),
+        ([&bad_header[..], &first[..]].concat(), damaged(second_at, SEGMENT_HEADER_BYTES)),
+        (header.to_vec(), whole(SEGMENT_HEADER_BYTES)),
+        (header[..40].to_vec(), ClosedReplica::default()),
     ];
     for (bytes, expected) in cases {
         let follower = FollowerNode::new().await;

@@ -1,13 +1,13 @@
 //! Tests of the bytes that a node serves to other nodes.
 
-use super::super::{append, chunk};
+use super::super::{append, chunk, read_all};
 use super::testbed::TestNodes;
 use crate::hot::{HotTier, ReplicaReadRefused};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::ids::{SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_formats::schema::SegmentRecord;
-use mlgw_formats::segment_calls::ReadReplica;
+use mlgw_formats::segment_calls::{RECORD_READ_BYTES_MAX, ReadReplica};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -21,8 +21,17 @@ fn refusal(tier: &HotTier, request: &[u8]) -> ReplicaReadRefused {
     tier.read_replica(request).map(drop).unwrap_err()
 }
 
+/// A request for which a client waits.
+fn client_request(record: &SegmentRecord, range: Range<u64>) -> Bytes {
+    ReadReplica::for_client(record.segment_id(), record.seed(), range).encode_request()
+}
+
 async fn read(tier: &HotTier, record: &SegmentRecord, range: Range<u64>) -> io::Result<Vec<u8>> {
-    let mut pieces = tier.read_replica(&request(record, range)).map_err(io::Error::other)?;
+    answer(tier, &request(record, range)).await
+}
+
+async fn answer(tier: &HotTier, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut pieces = tier.read_replica(request).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     while let Some(piece) = pieces.next().await {
         bytes.extend(piece?);
@@ -73,7 +82,7 @@ async fn at_most_four_reads_run_at_a_time() {
     let (tier, record) = (&nodes.bench.tier, nodes.segment_of(0));
     let taken = tier.inner.replicas.read_permits().try_acquire_many_owned(4).unwrap();
     let refused = refusal(tier, &request(&record, 0..1));
-    assert_eq!(refused, ReplicaReadRefused::Busy);
+    assert_eq!(refused, ReplicaReadRefused::Busy { max: 4 });
     assert_eq!(refused.to_string(), "4 other reads of replicas are in progress");
     drop(taken);
     assert_eq!(read(tier, &record, 0..1).await.unwrap().len(), 1);
@@ -100,5 +109,57 @@ async fn bytes_of_a_stopped_tier_do_not_end_as_if_they_were_complete() {
     nodes.bench.tier.inner.compaction.stop();
     let failed = read(&nodes.bench.tier, &record, 0..record.length).await.unwrap_err();
     assert_eq!(failed.to_string(), "the node stopped reading the replica");
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_gets_bytes_of_open_segments_and_of_suspect_replicas() {
+    let nodes = TestNodes::new().await;
+    let tier = &nodes.bench.tier;
+    let extent = append(tier, chunk(1, vec![1; 100])).await.unwrap();
+    let (record, end) = (nodes.record(extent.segment_id()), extent.offset + extent.record_bytes());
+    let written = nodes.bytes(1, extent.segment_id());
+    // The first read opens the file, and the next one finds it open if the tier has read it.
+    for _ in 0..2 {
+        let served = answer(tier, &client_request(&record, 0..end)).await.unwrap();
+        assert!(served == written[..usize::try_from(end).unwrap()]);
+        read_all(tier, &extent, 1).await;
+    }
+    let beyond = answer(tier, &client_request(&record, 0..end + 1)).await.unwrap_err();
+    assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+    assert!(beyond.to_string().ends_with("is beyond the end of the file"), "{beyond}");
+
+    let sealed = nodes.segment_of(0);
+    let mut replicas = sealed.replicas.clone();
+    replicas[0].is_suspect = true;
+    nodes.bench.catalogue.set_replicas(sealed.segment_id(), sealed.changes, replicas).await.unwrap();
+    assert_eq!(answer(tier, &client_request(&sealed, 5..9)).await.unwrap().len(), 4);
+    let (segment, length, end) = (sealed.segment_id(), sealed.length, sealed.length + 1);
+    let refused = refusal(tier, &client_request(&sealed, length..end));
+    assert_eq!(refused, ReplicaReadRefused::BeyondEnd { segment, length, end });
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_for_clients_are_short_and_have_permits_of_their_own() {
+    let nodes = TestNodes::new().await;
+    let (tier, record) = (&nodes.bench.tier, nodes.segment_of(0));
+    let long = client_request(&record, 0..RECORD_READ_BYTES_MAX + 1);
+    assert!(matches!(refusal(tier, &long), ReplicaReadRefused::Malformed(_)));
+
+    let copies = tier.inner.replicas.read_permits().try_acquire_many_owned(4).unwrap();
+    assert_eq!(answer(tier, &client_request(&record, 0..1)).await.unwrap().len(), 1);
+    drop(copies);
+    let taken = tier.inner.replicas.client_read_permits().try_acquire_many_owned(64).unwrap();
+    let refused = refusal(tier, &client_request(&record, 0..1));
+    assert_eq!(refused, ReplicaReadRefused::Busy { max: 64 });
+    assert_eq!(read(tier, &record, 0..1).await.unwrap().len(), 1);
+    drop(taken);
+    answer(tier, &client_request(&record, 0..1)).await.unwrap();
+    let permits = tier.inner.replicas.client_read_permits();
+    assert_eq!(Semaphore::acquire_many(&permits, 64).await.unwrap().num_permits(), 64);
+    // A stream that is dropped before it is read gives its permit back too.
+    tier.read_replica(&client_request(&record, 0..1)).map(drop).unwrap();
+    assert_eq!(permits.available_permits(), 64);
     nodes.close().await;
 }

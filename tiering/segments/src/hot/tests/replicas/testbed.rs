@@ -88,6 +88,18 @@ impl SegmentPeers for TestNode {
         })
     }
 
+    fn read_for_client(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<Bytes>> {
+        Box::pin(async move {
+            let decoded = ReadReplica::decode_request(&request).unwrap();
+            assert!(decoded.is_foreground, "a client waits");
+            let (mut pieces, mut bytes) = (self.cluster.open_read(node, &decoded)?, Vec::new());
+            while let Some(piece) = pieces.next().await {
+                bytes.extend(piece?);
+            }
+            Ok(bytes.into())
+        })
+    }
+
     fn append(
         &self,
         node: NodeId,

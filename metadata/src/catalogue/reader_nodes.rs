@@ -1,0 +1,201 @@
+//! Nodes that may read bodies and segments, and those whose answers are waited for. Pure: times are
+//! parameters.
+//!
+//! A storage node that does not answer delays what it may be reading. Without an answer for
+//! [`UNREACHABLE_READERS`] it is not waited for any more. Without a majority such a node serves no new
+//! request, and its rows stay as they are until it has caught up. A read that it goes on with ends with an
+//! error at the worst and never with wrong bytes: body ids are never used again, and every byte is verified.
+//!
+//! Nothing is stored. After a restart the time is measured from the first question without an answer.
+
+use mlgw_common::time::Instant;
+use mlgw_common::{NodeId, SegmentId};
+use mlgw_formats::schema::{Node, NodeRole};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time after which a node that has not answered is not waited for any more.
+pub(super) const UNREACHABLE_READERS: Duration = Duration::from_secs(60);
+
+/// Time after which an earlier question without an answer does not count: the node may have been reachable
+/// since. Questions are repeated much sooner while anything waits for their answers.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+
+const _: () = assert!(UNREACHABLE_READERS.as_secs() < FORGOTTEN.as_secs());
+
+/// True for a segment that a reader of this node has pinned.
+type SegmentPinCheck = Arc<dyn Fn(SegmentId) -> bool + Send + Sync>;
+
+/// Storage nodes other than `own` that are not removed.
+pub(super) fn nodes_with_readers<'a>(nodes: impl Iterator<Item = &'a Node>, own: NodeId) -> Vec<NodeId> {
+    let has_readers = |node: &&Node| {
+        let stores = match node.role() {
+            NodeRole::Storage => true,
+            NodeRole::Gateway => false,
+        };
+        stores && !node.is_removed() && node.node_id() != own
+    };
+    nodes.filter(has_readers).map(Node::node_id).collect()
+}
+
+/// Questions that a node has left without an answer, none of them longer than [`FORGOTTEN`] after the one
+/// before.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    since: Instant,
+    last: Instant,
+}
+
+/// Nodes that did not answer the last question.
+#[derive(Debug)]
+struct UnansweredNodes {
+    limit: Duration,
+    nodes: BTreeMap<NodeId, Unanswered>,
+}
+
+impl UnansweredNodes {
+    const fn new(limit: Duration) -> Self {
+        Self { limit, nodes: BTreeMap::new() }
+    }
+
+    /// Records which nodes answered a question of the time `at`. Returns those that did not, without those
+    /// that have not answered for the limit.
+    fn record(&mut self, nodes: &[NodeId], answered: &BTreeSet<NodeId>, at: Instant) -> BTreeSet<NodeId> {
+        self.nodes.retain(|node, _| nodes.contains(node) && !answered.contains(node));
+        let mut waited_for = BTreeSet::new();
+        for node in nodes.iter().filter(|node| !answered.contains(node)) {
+            let entry = self.nodes.entry(*node).or_insert(Unanswered { since: at, last: at });
+            if at.saturating_duration_since(entry.last) >= FORGOTTEN {
+                entry.since = at;
+            }
+            entry.last = entry.last.max(at);
+            if at.saturating_duration_since(entry.since) < self.limit {
+                waited_for.insert(*node);
+            }
+        }
+        waited_for
+    }
+}
+
+/// State of the questions about readers: those that this node asks, and those that it answers.
+pub(super) struct ReaderQuestions {
+    /// Check of the segments of this node; `None` while its tier is not open, which then has no readers.
+    segment_pins: RwLock<Option<SegmentPinCheck>>,
+    unanswered: Mutex<UnansweredNodes>,
+}
+
+impl Default for ReaderQuestions {
+    fn default() -> Self {
+        let unanswered = Mutex::new(UnansweredNodes::new(UNREACHABLE_READERS));
+        Self { segment_pins: RwLock::default(), unanswered }
+    }
+}
+
+impl ReaderQuestions {
+    /// Sets the check of the segments of this node, or removes it.
+    pub(super) fn set_segment_pins(&self, is_pinned: Option<SegmentPinCheck>) {
+        *self.segment_pins.write() = is_pinned;
+    }
+
+    /// Those of `segments` that are pinned on this node.
+    pub(super) fn pinned_segments(&self, segments: Vec<u64>) -> Vec<u64> {
+        let is_pinned = self.segment_pins.read().clone();
+        let Some(is_pinned) = is_pinned else { return Vec::new() };
+        segments.into_iter().filter(|id| is_pinned(SegmentId(*id))).collect()
+    }
+
+    /// Records which nodes answered a question of the time `at`. Returns the others that are waited for.
+    pub(super) fn record(
+        &self,
+        nodes: &[NodeId],
+        answered: &BTreeSet<NodeId>,
+        at: Instant,
+    ) -> BTreeSet<NodeId> {
+        self.unanswered.lock().record(nodes, answered, at)
+    }
+
+    /// Replaces [`UNREACHABLE_READERS`].
+    #[cfg(test)]
+    pub(super) fn set_limit(&self, limit: Duration) {
+        self.unanswered.lock().limit = limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FORGOTTEN, UNREACHABLE_READERS, UnansweredNodes, nodes_with_readers};
+    use mlgw_common::NodeId;
+    use mlgw_common::time::Instant;
+    use mlgw_formats::schema::{Node, NodeRole, NodeState};
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    const TWO: NodeId = NodeId(2);
+    const THREE: NodeId = NodeId(3);
+    const NODES: [NodeId; 2] = [TWO, THREE];
+
+    fn set(nodes: &[NodeId]) -> BTreeSet<NodeId> {
+        nodes.iter().copied().collect()
+    }
+
+    #[test]
+    fn other_storage_nodes_that_are_not_removed_may_have_readers() {
+        let node = |id: u64, role: NodeRole, state: NodeState| Node {
+            id,
+            role: role as i32,
+            state: state as i32,
+            ..Node::default()
+        };
+        let nodes = [
+            node(1, NodeRole::Storage, NodeState::Active),
+            node(2, NodeRole::Storage, NodeState::Active),
+            node(3, NodeRole::Gateway, NodeState::Active),
+            node(4, NodeRole::Storage, NodeState::Joining),
+            node(5, NodeRole::Storage, NodeState::Draining),
+            node(6, NodeRole::Storage, NodeState::Leaving),
+            node(7, NodeRole::Storage, NodeState::Removed),
+        ];
+        let found = nodes_with_readers(nodes.iter(), NodeId(1));
+        assert_eq!(found, [2, 4, 5, 6].map(NodeId));
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_is_waited_for_until_the_limit() {
+        let mut unanswered = UnansweredNodes::new(UNREACHABLE_READERS);
+        let begin = Instant::now();
+        let mut asked_after = |seconds: u64, answered: &[NodeId]| {
+            unanswered.record(&NODES, &set(answered), begin + Duration::from_secs(seconds))
+        };
+        assert_eq!(asked_after(0, &NODES), set(&[]), "all answered");
+        assert_eq!(asked_after(100, &[TWO]), set(&[THREE]), "the time begins with this question");
+        assert_eq!(asked_after(130, &[]), set(&NODES));
+        assert_eq!(asked_after(159, &[]), set(&NODES));
+        assert_eq!(asked_after(160, &[]), set(&[TWO]), "node 3 has not answered for a minute");
+        assert_eq!(asked_after(161, &[THREE]), set(&[TWO]), "it answers again");
+        assert_eq!(asked_after(162, &[]), set(&NODES), "its time begins again");
+        assert_eq!(asked_after(190, &[]), set(&[THREE]));
+    }
+
+    #[test]
+    fn an_old_question_without_an_answer_does_not_count() {
+        let mut unanswered = UnansweredNodes::new(UNREACHABLE_READERS);
+        let begin = Instant::now();
+        assert_eq!(unanswered.record(&NODES, &set(&[TWO]), begin), set(&[THREE]));
+        let later = begin + FORGOTTEN;
+        assert_eq!(unanswered.record(&NODES, &set(&[TWO]), later), set(&[THREE]), "as if it were the first");
+        let last = later + UNREACHABLE_READERS;
+        assert_eq!(unanswered.record(&NODES, &set(&[TWO]), last), set(&[]));
+    }
+
+    #[test]
+    fn nodes_that_are_not_asked_any_more_are_not_kept() {
+        let mut unanswered = UnansweredNodes::new(UNREACHABLE_READERS);
+        let begin = Instant::now();
+        unanswered.record(&NODES, &set(&[]), begin);
+        assert_eq!(unanswered.nodes.len(), 2);
+        assert_eq!(unanswered.record(&[TWO], &set(&[]), begin), set(&[TWO]));
+        assert_eq!(unanswered.nodes.len(), 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! Questions between nodes about the bodies and segments that are being read. They stay while any node reads
+//! them.
+//!
+//! A long body that was deleted or replaced waits in the release queue. Before the duty node frees it, it
+//! asks every other storage node for the bodies that are pinned there. The answers miss no reader:
+//!
+//! 1. The duty node reads rows of the queue, and then the last entry that it has applied. So at that entry
+//!    the rows exist, on every node.
+//! 2. The other node waits until it has applied that entry. Then it reads its pins, and answers.
+//! 3. A reader pins a body first and checks [`Catalogue::is_being_released`] then. If it pinned before the
+//!    answer, the answer names the body. If it pinned later, the rows of its node contain the queued body, so
+//!    it reads nothing of it and looks its object up again. If the body was freed completely meanwhile, the
+//!    reader finds no row of it and does the same.
+//!
+//! The duty node reads which nodes exist after the rows, behind a barrier of the system group. A node that is
+//! admitted later waits at a barrier before its first read, and has the rows from then on. A node without a
+//! member of the group has no reader of its bodies, and waits at a barrier once it has one. This does not
+//! depend on who leads: two nodes that take themselves for the duty node ask each other.
+//!
+//! A question about segments names no entry. Its caller ensures that no reader pins a segment after the
+//! answer.
+//!
+//! A node that does not answer delays everything that it was asked about, for a limited time
+//! ([`reader_nodes`](super::reader_nodes)). A refusal is no answer: an older build refuses the question.
+//!
+//! Nothing is stored. After a power failure this node has no readers, and what was not freed is asked about
+//! again.
+
+use super::Catalogue;
+use super::groups::SYSTEM_GROUP;
+use super::inner::CatalogueInner;
+use super::options::BarrierError;
+use super::reader_nodes::nodes_with_readers;
+use crate::raft::peers::{CallRefused, MemberLane, MemberPeers};
+use crate::raft::remote::RemoteNetwork;
+use crate::view::RowReader as _;
+use futures_util::future::join_all;
+use mlgw_common::time::{Instant, sleep, timeout};
+use mlgw_common::{BodyId, NodeId, SegmentId};
+use mlgw_formats::member_calls::{MemberReply, MemberRequest, READERS_BODIES_MAX, ReadersCall, ReadersReply};
+use mlgw_formats::schema::decode;
+use mlgw_formats::schema::meta::{LogPosition, MetaRow};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time that a node waits until it has applied the entry of a question.
+const APPLY_MAX: Duration = Duration::from_secs(2);
+
+/// Longest time for a question and its answer.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// Longest wait for other nodes to apply a change.
+const APPLIED_ELSEWHERE_MAX: Duration = Duration::from_secs(10);
+
+/// Pause before nodes that did not answer are asked again.
+const APPLIED_PAUSE: Duration = Duration::from_millis(200);
+
+const _: () = assert!(APPLY_MAX.as_secs() < ANSWER_MAX.as_secs());
+
+/// Answers of the other storage nodes.
+#[derive(Debug, Default)]
+pub(super) struct ReadElsewhere {
+    /// Bodies that are pinned on another node.
+    pub(super) bodies: BTreeSet<u64>,
+    /// Segments that are pinned on another node.
+    pub(super) segments: BTreeSet<u64>,
+    /// Nodes that did not answer and are waited for: their readers are unknown.
+    pub(super) unanswered: BTreeSet<NodeId>,
+}
+
+impl Catalogue {
+    /// Sets the function that returns true for a segment that a reader of this node has pinned. Other nodes
+    /// ask for such segments by [`Catalogue::segments_in_use`]. Call this when the segments are opened,
+    /// before they are read. The function must not wait; it is dropped when the catalogue shuts down.
+    pub fn set_segment_pins(&self, is_pinned: Arc<dyn Fn(SegmentId) -> bool + Send + Sync>) {
+        self.inner.readers.set_segment_pins(Some(is_pinned));
+    }
+
+    /// Those of `segments` that other storage nodes read, or may be reading: all of them if a node does not
+    /// answer, until it has not answered for a minute. Pins on this node are not considered. A server without
+    /// peers asks nobody.
+    ///
+    /// # Errors
+    /// If a majority does not confirm which nodes exist.
+    pub async fn segments_in_use(
+        &self,
+        segments: Vec<SegmentId>,
+    ) -> Result<BTreeSet<SegmentId>, BarrierError> {
+        self.inner.segments_in_use(segments).await
+    }
+}
+
+impl CatalogueInner {
+    /// Asks the other storage nodes which of these queued bodies of a group they read. `applied` is the last
+    /// entry that this node had applied after it read the rows of the queue.
+    pub(super) async fn bodies_read_elsewhere(
+        &self,
+        group: u32,
+        applied: LogPosition,
+        bodies: Vec<u64>,
+    ) -> Result<ReadElsewhere, BarrierError> {
+        assert!(bodies.len() <= READERS_BODIES_MAX, "a question has a limit");
+        self.ask_readers(ReadersCall { group, applied: Some(applied), bodies, segments: Vec::new() }).await
+    }
+
+    /// Waits until every storage node that answers has applied what this node has applied of the system group,
+    /// at most [`APPLIED_ELSEWHERE_MAX`]. A node that does not answer serves nothing once it has no majority.
+    pub(super) async fn until_applied_elsewhere(&self) {
+        let position = self.groups.system().state().get(&MetaRow::Applied.row());
+        let Some(applied) = position.ok().flatten().and_then(|row| decode::<LogPosition>(&row).ok()) else {
+            return;
+        };
+        let until = Instant::now() + APPLIED_ELSEWHERE_MAX;
+        loop {
+            let question =
+                ReadersCall { group: SYSTEM_GROUP, applied: Some(applied), ..ReadersCall::default() };
+            match self.ask_readers(question).await {
+                Ok(read) if read.unanswered.is_empty() => return,
+                Ok(_) if Instant::now() < until => sleep(APPLIED_PAUSE).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    async fn segments_in_use(&self, segments: Vec<SegmentId>) -> Result<BTreeSet<SegmentId>, BarrierError> {
+        let mut used = BTreeSet::new();
+        for asked in segments.chunks(READERS_BODIES_MAX) {
+            let ids = asked.iter().map(|segment| segment.0).collect();
+            let question = ReadersCall { group: SYSTEM_GROUP, segments: ids, ..ReadersCall::default() };
+            let read = self.ask_readers(question).await?;
+            let is_used = |id: &SegmentId| !read.unanswered.is_empty() || read.segments.contains(&id.0);
+            used.extend(asked.iter().copied().filter(is_used));
+        }
+        Ok(used)
+    }
+
+    /// Asks every other storage node. A server without peers asks nobody.
+    async fn ask_readers(&self, question: ReadersCall) -> Result<ReadElsewhere, BarrierError> {
+        let Some(peers) = &self.opener.peers else { return Ok(ReadElsewhere::default()) };
+        tokio::select! {
+            read = self.ask_storage_nodes(peers, question) => read,
+            () = self.stop.cancelled() => Err(BarrierError::Stopping),
+        }
+    }
+
+    async fn ask_storage_nodes(
+        &self,
+        peers: &Arc<dyn MemberPeers>,
+        question: ReadersCall,
+    ) -> Result<ReadElsewhere, BarrierError> {
+        self.groups.system().barrier().await?;
+        let own = self.resident.node;
+        let nodes = nodes_with_readers(self.resident.nodes.read().values().map(|node| &**node), own);
+        let network = RemoteNetwork { peers: Arc::clone(peers), group: SYSTEM_GROUP };
+        let asked_at = Instant::now();
+        let asking = nodes.iter().copied().map(|node| {
+            let request = MemberRequest::Readers(question.clone());
+            network.call(node, MemberLane::Log, request, asked_at + ANSWER_MAX)
+        });
+        let answers = join_all(asking).await;
+        let mut read = ReadElsewhere::default();
+        let mut answered = BTreeSet::new();
+        for (node, answer) in nodes.iter().zip(answers) {
+            match answer {
+                Ok(MemberReply::Readers(reply)) => {
+                    answered.insert(*node);
+                    read.bodies.extend(reply.bodies);
+                    read.segments.extend(reply.segments);
+                }
+                Ok(other) => tracing::debug!(%node, ?other, "an answer about readers does not fit"),
+                Err(error) => tracing::debug!(%node, %error, "the readers of a node are unknown"),
+            }
+        }
+        read.unanswered = self.readers.record(&nodes, &answered, asked_at);
+        Ok(read)
+    }
+
+    /// Answers the question of another node.
+    pub(super) async fn serve_readers(&self, call: ReadersCall) -> Result<MemberReply, CallRefused> {
+        if let (Some(entry), Some(member)) = (call.applied, self.groups.get(call.group)) {
+            let is_applied = tokio::select! {
+                applied = timeout(APPLY_MAX, member.applied(entry.index)) => matches!(applied, Ok(Ok(()))),
+                () = self.stop.cancelled() => false,
+            };
+            if !is_applied {
+                let why = format!("this node has not applied entry {} of group {}", entry.index, call.group);
+                return Err(CallRefused(why));
+            }
+        }
+        let is_pinned = |body: &u64| self.resident.pins.is_pinned(BodyId(*body));
+        let bodies = call.bodies.into_iter().filter(is_pinned).collect();
+        let segments = self.readers.pinned_segments(call.segments);
+        Ok(MemberReply::Readers(ReadersReply { bodies, segments }))
+    }
+}

@@ -1,0 +1,202 @@
+"""GET and PUT of 4 KiB through members of a cluster and through a gateway, alternating with the same requests
+to one server."""
+
+import multiprocessing
+import os
+import re
+import socket
+import time
+from statistics import median
+
+import proc
+from bench import NO_COMPACTION, numbered
+from cluster import FIRST, GATEWAY, THREE, new_cluster
+from load.wrk import wrk
+from server import ServerError, growth
+from store import BUCKET, CONNECTIONS
+from units import KIB
+
+BODY_BYTES = 4 * KIB
+# Of the objects of the rows of one server: four more copies of each are written here.
+PART_OF_OBJECTS = 4
+KEYS = 50_000
+TURNS = 5
+QUICK_TURNS = 2
+WARM_SECONDS = 2
+GET_MAX, GATEWAY_GET_MAX = 1.3, 2.5
+PUT_MAX, SYNCS_MAX = 3.2, 0.15
+# A PUT waits for the syncs of its segment and of the log, one after the other; and for the round trips of the
+# client, of the segment's followers and of the log's.
+SYNCS_OF_PUT, ROUND_TRIPS_OF_PUT, BESIDE = 2, 3, 1.15
+PROBED_SYNCS, PROBED_ROUND_TRIPS = 200, 1000
+NODE = "x-mlgw-node"
+
+
+class Side:
+    """One of the servers that take turns: requests to it, and all processes that spend CPU on them."""
+
+    def __init__(self, spender, store, method, names):
+        self.spender, self.store, self.loads, self.requests = spender, store, [], 0
+        self.lines = store.targets_file(method, names)
+
+    def run(self, seconds, connections, seed=1):
+        load = wrk(self.store.server.host, self.lines, seconds, connections, BODY_BYTES, seed)
+        self.requests += load.requests
+        return load
+
+    def turn(self, seconds, connections, seed):
+        self.loads.append(self.spender.spent(lambda: self.run(seconds, connections, seed)))
+
+    @property
+    def cpu_micros(self):
+        return median(load.cpu_micros for load in self.loads)
+
+    @property
+    def p50(self):
+        return median(load.p50 for load in self.loads)
+
+    def __str__(self):
+        return f"{self.cpu_micros:.1f} µs of {', '.join(f'{load.cpu_micros:.1f}' for load in self.loads)}"
+
+
+def take_turns(bench, sides, connections, what):
+    """Measures each side in each turn, after one load that warms it up."""
+    turns = QUICK_TURNS if bench.options.quickly else TURNS
+    for side in sides.values():
+        side.run(WARM_SECONDS, connections)
+    for turn in range(turns):
+        bench.report.say(f"{what}: turn {turn + 1} of {turns}")
+        for side in sides.values():
+            side.turn(bench.options.seconds // 2 + 1, connections, bench.options.seed + turn)
+
+
+def other_member(leader):
+    """A storage node that does not lead."""
+    return next(node for node in range(FIRST, FIRST + len(THREE)) if node != leader)
+
+
+def cluster_get(bench):
+    """The leader of the group, another member and a gateway: CPU of all nodes for a GET."""
+    alone, names = alone_with_objects(bench)
+    with new_cluster(bench, (*THREE, GATEWAY), NO_COMPACTION) as cluster:
+        cluster.nodes[FIRST].fill("4 KiB objects", names, BODY_BYTES)
+        cluster.seal()
+        cluster.until_copied()
+        cluster.rest()
+        leader, gateway = cluster.leader(), max(cluster.nodes)
+        nodes = {"leader": leader, "member": other_member(leader), "gateway": gateway}
+        sides = {"alone": Side(bench, alone, "GET", names)}
+        for name, node in nodes.items():
+            served = serving_node(cluster.nodes[node], names[0])
+            if node != gateway and served != node:
+                raise ServerError(f"node {served} served a GET to node {node}, a member")
+            sides[name] = Side(cluster, cluster.nodes[node], "GET", names)
+        with proc.kept_in_page_cache(alone.folder), proc.kept_in_page_cache(cluster.folder):
+            take_turns(bench, sides, CONNECTIONS, "cluster-get")
+    for name in nodes:
+        target = GATEWAY_GET_MAX if name == "gateway" else GET_MAX
+        ratio = sides[name].cpu_micros / sides["alone"].cpu_micros
+        note = f"{sides[name]}; alone {sides['alone']}"
+        bench.report.at_most(f"cluster-get-{name}", ratio, "of one node's", target, note)
+
+
+def alone_with_objects(bench):
+    """One server with 4 KiB objects, restarted, and their names."""
+    store = bench.open("alone", NO_COMPACTION)
+    names = numbered("small", bench.options.objects // PART_OF_OBJECTS)
+    if "4 KiB objects" not in store.filled:
+        store.fill("4 KiB objects", names, BODY_BYTES)
+        store.restart()
+        bench.rest()
+    return store, names
+
+
+def serving_node(store, name):
+    """Id of the node that serves a GET of an object; 0 if the response names none."""
+    head, _ = store.call("GET", f"/{BUCKET}/{name}")
+    found = re.fullmatch(r" *(\d+) *", head.get(NODE, ""))
+    return int(found.group(1)) if found else 0
+
+
+def cluster_put(bench):
+    """Durable PUTs on three nodes: CPU and syncs at 32 connections, latency of one connection. Compaction is
+    paused, also on the single server."""
+    alone = bench.open("alone", NO_COMPACTION)
+    with new_cluster(bench, THREE, NO_COMPACTION) as cluster:
+        leader, names = cluster.leader(), numbered("put", KEYS)
+        side = lambda node: Side(cluster, cluster.nodes[node], "PUT", names)
+        one = Side(bench, alone, "PUT", names)
+        sides = {"alone": one, "leader": side(leader), "member": side(other_member(leader))}
+        before = {node: store.server.metrics() for node, store in cluster.nodes.items()}
+        take_turns(bench, sides, CONNECTIONS, "cluster-put")
+        synced = {node: growth(before[node], store.server.metrics())
+                  for node, store in cluster.nodes.items()}
+        report_puts(bench, sides, synced)
+        one_connection(bench, {"alone": Side(bench, alone, "PUT", names), "leader": side(leader)})
+
+
+def report_puts(bench, sides, synced):
+    """CPU by node that the clients use, and syncs of the node with the most."""
+    one = sides["alone"]
+    for row, side in (("cluster-put", sides["leader"]), ("cluster-put-member", sides["member"])):
+        note = f"{side}; alone {one}; {side.loads[-1]}, alone {one.loads[-1]}"
+        bench.report.at_most(row, side.cpu_micros / one.cpu_micros, "of one node's", PUT_MAX, note)
+    puts = sides["leader"].requests + sides["member"].requests
+    each = {node: grown("mlgw_sync_total") / puts for node, grown in synced.items()}
+    note = ", ".join(f"node {node} {value:.3f}" for node, value in each.items())
+    bench.report.at_most("cluster-put-syncs", max(each.values()), "syncs/PUT", SYNCS_MAX, note)
+
+
+def one_connection(bench, sides):
+    """The median latency of one connection beside the time of the syncs and round trips that it waits for,
+    measured in the same turns."""
+    turns, syncs, trips = (QUICK_TURNS if bench.options.quickly else TURNS), [], []
+    for turn in range(turns):
+        bench.report.say(f"cluster-put-one: turn {turn + 1} of {turns}")
+        for side in sides.values():
+            side.turn(bench.options.seconds // 3 or 1, 1, bench.options.seed + turn)
+        syncs.append(sync_micros(bench.folder / "sync"))
+        trips.append(round_trip_micros())
+    sync, trip = median(syncs), median(trips)
+    target = (SYNCS_OF_PUT * sync + ROUND_TRIPS_OF_PUT * trip) * BESIDE
+    note = f"sync {sync:,.0f} µs, round trip {trip:.0f} µs; alone {sides['alone'].p50:,.0f} µs"
+    bench.report.at_most("cluster-put-one", sides["leader"].p50, "µs p50", target, note)
+
+
+def sync_micros(path):
+    """The median time of appending 4 KiB to a file and syncing it."""
+    body, took = os.urandom(BODY_BYTES), []
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(PROBED_SYNCS):
+            begun = time.perf_counter()
+            file.write(body)
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - begun)
+    path.unlink()
+    return median(took) * 1e6
+
+
+def round_trip_micros():
+    """The median time of a message of 4 KiB to another process, and its short answer, over TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        other = multiprocessing.Process(target=answer_all, args=(listener,), daemon=True)
+        other.start()
+        took, body = [], bytes(BODY_BYTES)
+        with socket.create_connection(listener.getsockname()) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(PROBED_ROUND_TRIPS):
+                begun = time.perf_counter()
+                connection.sendall(body)
+                connection.recv(1)
+                took.append(time.perf_counter() - begun)
+        other.join()
+    return median(took) * 1e6
+
+
+def answer_all(listener):
+    """Answers each message by one byte, until the connection ends."""
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connection:
+        while connection.recv(BODY_BYTES, socket.MSG_WAITALL):
+            connection.sendall(b"\0")
