@@ -15,6 +15,7 @@ pub mod manifests;
 pub mod member_calls;
 pub mod peers;
 pub mod policies;
+pub mod proxies;
 pub mod records;
 pub mod requests;
 pub mod rules;

@@ -19,6 +19,7 @@ mod join_token;
 mod membership_model_tests;
 #[cfg(test)]
 mod membership_tests;
+mod modified;
 mod node;
 mod object;
 mod object_command;

@@ -22,8 +22,8 @@ from units import KIB
 
 FIRST = 1
 VOTERS = 3
-# Group of the buckets of a cluster that has one group for objects.
-OBJECT_GROUP = 1
+# Group of the bucket that a store creates: a new bucket is in the first of the groups with the fewest ranges.
+BUCKET_GROUP = 1
 STORAGE, GATEWAY = "storage", "gateway"
 THREE = (STORAGE,) * VOTERS
 # Below the ports that the kernel gives to connections.
@@ -48,13 +48,14 @@ class Cluster:
     def add(self, role=STORAGE):
         """Makes the first node, or joins a further one with this role, and starts it; returns its id."""
         node, seed = len(self.nodes) + 1, self.nodes.get(FIRST)
-        store = Store(self.bench.options.binary, self.folder / f"node-{node}", self.bench.log, self.bench.report)
+        folder = self.folder / f"node-{node}"
+        store = Store(self.bench.options.binary, folder, self.bench.log, self.bench.report)
         settings = self.settings | {"cluster.listen": f"{peer_host()}:{next(PORTS)}"}
         if seed is None:
-            self._command(settings, "init", str(store.folder))
+            self._command(settings, "init", str(folder))
         else:
             token = seed.command("cluster", "token")["token"]
-            self._command(settings, "join", str(store.folder), "--token", token,
+            self._command(settings, "join", str(folder), "--token", token,
                           "--seed", seed.server.settings["cluster.listen"], "--role", role)
             store.keys = seed.keys
         # Before the start: the node is removed even if the start fails halfway.
@@ -93,10 +94,9 @@ class Cluster:
         self.nodes[node].server.kill()
         self.killed[node], self.nodes[node].server = self.nodes[node].server, None
 
-    def start(self, node, under=()):
-        """Starts a node that was killed, optionally under another program."""
+    def start(self, node):
+        """Starts a node that was killed."""
         server = self.killed.pop(node)
-        server.command = [*under, self.bench.options.binary]
         server.start()
         self.nodes[node].server = server
 
@@ -141,7 +141,7 @@ class Cluster:
                     found[group["id"]] = group if group["members"] else None
         return found
 
-    def leader(self, group=OBJECT_GROUP):
+    def leader(self, group=BUCKET_GROUP):
         """Id of the node that leads a group."""
         return self.groups()[group]["leader"]
 
@@ -156,8 +156,9 @@ class Cluster:
         """Waits until every sealed segment has all of its copies, and every member all of the log."""
         def is_copied():
             copies = self.status(min(self.running()))["copies"]
-            is_whole = not copies["below_segments"] and not copies["suspect_segments"]
-            return is_whole and all(group and lacks_nothing(group["members"]) for group in self.groups().values())
+            if copies["below_segments"] or copies["suspect_segments"]:
+                return False
+            return all(group and lacks_nothing(group["members"]) for group in self.groups().values())
 
         self._until("all copies are complete", COPIED_SECONDS_MAX, is_copied)
 
@@ -180,10 +181,10 @@ class Cluster:
                 return
 
     def snapshots(self):
-        """The number of snapshots that each group of each node has received, by both: a received one becomes
-        the directory state-N with the next N."""
+        """The number of snapshots of each group that each node has received, and one more, by both: a
+        received one becomes the directory state-N with the next N."""
         found = {}
-        for path in self.folder.glob("node-*/catalogue/group-*/state-*"):
+        for path in self.folder.glob("node-*/catalogue*/group-*/state-*"):
             group = (path.parents[2].name, path.parent.name)
             found[group] = max(found.get(group, 0), int(path.name.partition("-")[2]))
         return found
@@ -193,11 +194,12 @@ class Cluster:
         TLS is included, retransmissions are not."""
         listed = subprocess.run(["ss", "-tinHO", "state", "established", "src", peer_host()],
                                 check=True, capture_output=True, text=True).stdout
-        ports = {store.server.settings["cluster.listen"].rpartition(":")[2] for store in self.running().values()}
+        addresses = {store.server.settings["cluster.listen"] for store in self.running().values()}
         found = {}
         for line in listed.splitlines():
             here, there = re.findall(r"\S+:\d+", line)[:2]
-            if here.rpartition(":")[2] in ports:
+            # The end that was dialed: each connection is counted once.
+            if here in addresses:
                 counts = re.findall(r"bytes_(?:acked|received):(\d+)", line)
                 found[here, there] = sum(int(count) for count in counts)
         return found

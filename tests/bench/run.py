@@ -25,7 +25,8 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument(
-        "--only", default="", metavar="NAME[,NAME]", help=f"groups of rows, or the first words of their names: {', '.join(GROUPS)}")
+        "--only", default="", metavar="NAME[,NAME]",
+        help=f"groups of rows, or the beginnings of their names: {', '.join(GROUPS)}")
     parser.add_argument("--dir", help="where data goes: a folder on a disk, not tmpfs; about 15 GiB")
     parser.add_argument("--json", metavar="FILE", help="keep the rows in a file, too")
     parser.add_argument("--quickly", action="store_true", help="small sizes, to try it")
@@ -41,7 +42,7 @@ def arguments():
     sizes.add_argument("--gib", type=float, default=1.0, help="size of the bodies that are called 1 GiB")
     sizes.add_argument("--seconds", type=int, default=10, help="of a reading load")
     sizes.add_argument("--idle-seconds", type=int, default=30)
-    sizes.add_argument("--wiped-gib", type=float, default=2.0, help="bytes that a node without segments fetches")
+    sizes.add_argument("--wiped-gib", type=float, default=2.0, help="bytes that a node fetches again")
     sizes.add_argument("--pause-seconds", type=int, default=60, help="time for which a node hangs")
     options = parser.parse_args()
     found = {name: named(name) for name in options.only.split(",") if name} or {"": list(GROUPS)}

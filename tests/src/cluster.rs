@@ -13,6 +13,7 @@
 //! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
 //! - `losses`: without a gateway, and without the first node;
 //! - `majority`: two of three voters are down;
+//! - `balancer`: haproxy in front of the nodes, of which one stops and one is killed;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
 //! - `refusals`: copied directories, and settings that contradict the cluster.
@@ -20,6 +21,7 @@
 //! Nothing is synchronized by time: a test waits for a condition, and fails after a long limit.
 
 mod appends;
+mod balancer;
 mod growing;
 mod joining;
 mod kills;

@@ -9,7 +9,8 @@
 //! - `quotas`: quotas of buckets and access keys;
 //! - `lengths`: bodies without a length over HTTP/2;
 //! - `one_server`: a second server on one directory is refused;
-//! - `drain`: requests in flight finish before a stop;
+//! - `drain`: a stop is announced, and requests in flight finish before it;
+//! - `proxied`: addresses of clients behind proxies;
 //! - `heads`: the maximum size of a request's head over HTTP/2;
 //! - `refused`: requests that are refused while their bodies are in transit;
 //! - `listeners`: many silent connections, incomplete requests, more connections than open files;
@@ -26,6 +27,7 @@ mod listeners;
 mod memory;
 mod one_server;
 mod pace;
+mod proxied;
 mod quotas;
 mod readers;
 mod refused;

@@ -339,13 +339,16 @@ impl Drop for ServerProcess {
 }
 
 fn is_ready_at(admin: SocketAddr) -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(admin)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: mlgw\r\nconnection: close\r\n\r\n")?;
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer)?;
-        Ok(answer.ends_with(b" 200"))
-    };
-    ask().unwrap_or(false)
+    get_text(admin, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// Returns the whole answer to a GET without a signature.
+pub(crate) fn get_text(server: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: mlgw\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }

@@ -106,6 +106,15 @@ promtool() { program_of prometheus usr/bin/promtool; }
 # Prints the path of nginx, the reference of the benchmark.
 nginx() { program_of nginx usr/sbin/nginx; }
 
+# Prints the path of haproxy, the load balancer of the tests. The libraries that it needs are installed.
+haproxy() {
+    local program libraries
+    program=$(program_of haproxy usr/sbin/haproxy)
+    mapfile -t libraries < <(apt-cache depends haproxy | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }')
+    apt_install "${libraries[@]}" >&2
+    printf '%s\n' "$program"
+}
+
 # program_of_tests NAME: prints the path of a program of the tests; builds it if necessary.
 program_of_tests() {
     (enter_sources && cargo build --quiet --release --locked -p mlgw-tests --bin "$1") >&2

@@ -76,7 +76,8 @@ impl ClusterNode {
     /// Streams to other members, for forwarded requests.
     #[must_use]
     pub fn streams(&self) -> Arc<dyn MemberStreams> {
-        Arc::new(TransportStreams::new(Arc::clone(&self.shared.transport)))
+        let (transport, probes) = (Arc::clone(&self.shared.transport), Arc::clone(&self.shared.probes));
+        Arc::new(TransportStreams::new(transport, probes))
     }
 
     /// Serves requests that other nodes forward. Before this call they get a refusal and try another node.
@@ -114,7 +115,8 @@ impl ClusterNode {
         }
     }
 
-    /// Marks this node as one that stops: the others transfer no leadership to it.
+    /// Marks this node as one that stops: the others transfer no leadership to it, and forward requests to it
+    /// only if no other node serves them.
     pub fn stop_serving(&self) {
         self.shared.services.stop_serving();
     }

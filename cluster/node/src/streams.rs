@@ -2,6 +2,7 @@
 
 use crate::numbers::REQUEST;
 use crate::peers::RunningTransport;
+use crate::probes::Probes;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -21,11 +22,12 @@ const ACCEPT_WAIT: Duration = Duration::from_millis(FORWARD_ACCEPT_WAIT_MS);
 #[derive(Debug)]
 pub(crate) struct TransportStreams {
     transport: Arc<RunningTransport>,
+    probes: Arc<Probes>,
 }
 
 impl TransportStreams {
-    pub(crate) const fn new(transport: Arc<RunningTransport>) -> Self {
-        Self { transport }
+    pub(crate) const fn new(transport: Arc<RunningTransport>, probes: Arc<Probes>) -> Self {
+        Self { transport, probes }
     }
 
     async fn open_stream(
@@ -44,6 +46,10 @@ impl TransportStreams {
 }
 
 impl MemberStreams for TransportStreams {
+    fn is_stopping(&self, member: NodeId) -> bool {
+        self.probes.answers(member) == Some(true) && !self.probes.serves(member)
+    }
+
     fn open(
         &self,
         member: NodeId,

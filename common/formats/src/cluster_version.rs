@@ -19,13 +19,15 @@ pub const MEMBERSHIP_CLUSTER_VERSION: u32 = 2;
 /// The first version with several replicas of a segment.
 pub const REPLICATION_CLUSTER_VERSION: u32 = 3;
 
-/// The first version with buckets that are split into ranges when they are created.
-pub const SPLIT_KEYS_CLUSTER_VERSION: u32 = 4;
+/// The first version in which every storage node serves: buckets that are split into ranges when they are
+/// created, freezes and thaws that name the epoch of their bucket, and a Last-Modified that grows although
+/// the clocks of nodes differ.
+pub const SERVING_CLUSTER_VERSION: u32 = 4;
 
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
-const _: () = assert!(REPLICATION_CLUSTER_VERSION < SPLIT_KEYS_CLUSTER_VERSION);
-const _: () = assert!(SPLIT_KEYS_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
+const _: () = assert!(SERVING_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +44,10 @@ impl Change {
     #[must_use]
     pub const fn cluster_version(&self) -> u32 {
         match self {
-            Self::CreateBucket(create) if !create.splits.is_empty() => SPLIT_KEYS_CLUSTER_VERSION,
+            Self::Object(object) if object.grows_times => SERVING_CLUSTER_VERSION,
+            Self::CreateBucket(create) if !create.splits.is_empty() => SERVING_CLUSTER_VERSION,
+            Self::FreezeBucket(freeze) if freeze.epoch.is_some() => SERVING_CLUSTER_VERSION,
+            Self::ThawBucket(thaw) if thaw.epoch.is_some() => SERVING_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
@@ -109,11 +114,12 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 mod tests {
     use super::{
         CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION,
-        SPLIT_KEYS_CLUSTER_VERSION, check_known,
+        SERVING_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        Change, Command, CreateBucket, CreateSegment, LeaseBodies, PlaceSegment, PutNode, RemoveNode,
-        RemoveSegment, SealSegment, SetClusterVersion, SetReplicas, SplitKey,
+        Change, Command, CreateBucket, CreateSegment, FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment,
+        PutNode, RemoveNode, RemoveSegment, SealSegment, SetClusterVersion, SetReplicas, SplitKey,
+        ThawBucket,
     };
     use crate::schema::{Node, Replica};
 
@@ -166,7 +172,23 @@ mod tests {
         let create = |splits| Command::from(Change::CreateBucket(create(splits)));
         assert_eq!(check_known(&create(vec![]), 1), Ok(()));
         let split = create(vec![SplitKey { key: "m".into(), group: 2 }]);
-        assert_eq!(check_known(&split, 3), Err(LaterCommand { needs: SPLIT_KEYS_CLUSTER_VERSION, known: 3 }));
+        assert_eq!(check_known(&split, 3), Err(LaterCommand { needs: SERVING_CLUSTER_VERSION, known: 3 }));
         assert_eq!(check_known(&split, 4), Ok(()));
+    }
+
+    #[test]
+    fn a_build_of_version_3_knows_no_epoch_of_a_freeze_and_no_times_that_grow() {
+        let freeze = |epoch| Change::FreezeBucket(FreezeBucket { bucket_id: 1, epoch });
+        let thaw = |epoch| Change::ThawBucket(ThawBucket { bucket_id: 1, epoch });
+        let object = |grows_times| Change::Object(ObjectCommand { grows_times, ..ObjectCommand::default() });
+        for known in [freeze(None), thaw(None), object(false)] {
+            assert_eq!(check_known(&Command::from(known), 1), Ok(()));
+        }
+        let unknown = Err(LaterCommand { needs: SERVING_CLUSTER_VERSION, known: 3 });
+        for later in [freeze(Some(0)), thaw(Some(0)), object(true)] {
+            let later = Command::from(later);
+            assert_eq!(check_known(&later, 3), unknown);
+            assert_eq!(check_known(&later, 4), Ok(()));
+        }
     }
 }

@@ -194,7 +194,8 @@ pub enum Change {
 }
 
 impl Command {
-    /// Returns a command that changes one key of `bucket`, with the bucket's current id and epoch.
+    /// Returns a command that changes one key of `bucket`, with the bucket's current id and epoch. The
+    /// catalogue that proposes it sets `grows_times`.
     #[must_use]
     pub fn object(bucket: &Bucket, key: &ObjectKey, now: Timestamp, change: ObjectChange) -> Self {
         Self::from(Change::Object(ObjectCommand {
@@ -203,6 +204,7 @@ impl Command {
             key: key.as_str().to_owned(),
             now_ms: now.as_millis(),
             change: Some(change),
+            grows_times: false,
         }))
     }
 }

@@ -157,7 +157,8 @@ pub struct ReadersCall {
     /// Group of the bodies.
     #[prost(uint32, tag = "1")]
     pub group: u32,
-    /// Entry of that group that the node must have applied before it answers. Required with bodies.
+    /// Entry of that group that the node must have applied before it answers, else its answer states that it
+    /// is behind. Required with bodies.
     #[prost(message, optional, tag = "2")]
     pub applied: Option<LogPosition>,
     /// Ids of the bodies.
@@ -266,6 +267,10 @@ pub struct ReadersReply {
     /// Ids of the segments.
     #[prost(uint64, repeated, tag = "2")]
     pub segments: Vec<u64>,
+    /// True if the node has not applied the entry of the question yet: a reader that comes later may still
+    /// read one of the other bodies.
+    #[prost(bool, tag = "3")]
+    pub is_behind: bool,
 }
 
 /// Reason to decline a proposal or a read.

@@ -18,11 +18,11 @@ use mlgw_api::{
 use mlgw_background::jobs::cron::CronSchedule;
 use mlgw_background::jobs::is_user_dataset;
 use mlgw_background::jobs::residency::{Residency, ResidencyPlace};
-use mlgw_common::ByteSize;
-use mlgw_common::Timestamp;
 use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
+use mlgw_common::{ByteSize, NodeId, Timestamp};
 use mlgw_formats::schema::{Dataset, ImportSource, Schedule};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
@@ -208,11 +208,6 @@ impl Admin {
             prefix: source.prefix.clone(),
             into: source.into.clone(),
         };
-        let here = |(place, bytes): (&ResidencyPlace, &u64)| ResidencyInfo {
-            node: self.jobs.node().to_owned(),
-            tier: residency_tier(*place),
-            bytes: *bytes,
-        };
         let is_counted = residency.counted != Timestamp::default();
         DatasetInfo {
             name: dataset.name.clone(),
@@ -224,10 +219,10 @@ impl Admin {
             fault: residency.fault.clone(),
             objects: residency.objects,
             bytes: residency.bytes,
-            cached_bytes: residency.cached_bytes(),
+            cached_bytes: residency.cached_bytes,
             space_left_bytes: residency.room_bytes,
             pinned_bytes_max: dataset.pin_bytes_max,
-            residency: residency.bytes_here.iter().map(here).collect(),
+            residency: residency_infos(residency),
             counted: is_counted.then(|| residency.counted.to_string()),
             schedules: dataset.schedules.iter().map(schedule_info).collect(),
             job: self.stored.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),
@@ -343,6 +338,19 @@ fn known_kind(word: &str) -> Result<DatasetJobKind, ApiError> {
     })
 }
 
+/// Returns the bytes of a dataset by node and tier, in the order of the ids of the nodes.
+fn residency_infos(residency: &Residency) -> Vec<ResidencyInfo> {
+    let on_node = |(node, places): (&NodeId, &BTreeMap<ResidencyPlace, u64>)| {
+        let info = |(place, bytes): (&ResidencyPlace, &u64)| ResidencyInfo {
+            node: node.get(),
+            tier: residency_tier(*place),
+            bytes: *bytes,
+        };
+        places.iter().map(info).collect::<Vec<_>>()
+    };
+    residency.bytes_on.iter().flat_map(on_node).collect()
+}
+
 fn schedule_info(schedule: &Schedule) -> ScheduleInfo {
     let next =
         CronSchedule::parse(&schedule.cron).ok().and_then(|times| times.after(Timestamp(schedule.after_ms)));
@@ -391,7 +399,27 @@ fn overlap(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{check_name, checked_slices};
+    use super::{check_name, checked_slices, residency_infos};
+    use mlgw_api::{ResidencyInfo, ResidencyTier};
+    use mlgw_background::jobs::residency::{Residency, ResidencyPlace};
+    use mlgw_common::NodeId;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn residency_is_listed_by_node_and_tier() {
+        let on = |hot, cold| BTreeMap::from([(ResidencyPlace::Hot, hot), (ResidencyPlace::Cold, cold)]);
+        let bytes_on = BTreeMap::from([(NodeId(12), on(7, 0)), (NodeId(2), on(4, 3))]);
+        let of = |node, tier, bytes| ResidencyInfo { node, tier, bytes };
+        assert_eq!(
+            residency_infos(&Residency { bytes_on, ..Residency::default() }),
+            [
+                of(2, ResidencyTier::Cold, 3),
+                of(2, ResidencyTier::Hot, 4),
+                of(12, ResidencyTier::Cold, 0),
+                of(12, ResidencyTier::Hot, 7),
+            ]
+        );
+    }
 
     #[test]
     fn names_and_slices_are_checked() {

@@ -20,7 +20,7 @@ pub struct DatasetInfo {
     pub sources: Vec<SourceInfo>,
     /// Time of creation.
     pub created: String,
-    /// Readiness of the dataset for local reads.
+    /// Readiness of the dataset for local reads. In a cluster a byte may be on any node.
     pub readiness: DatasetReadiness,
     /// Cause, if the dataset is broken.
     pub fault: Option<String>,
@@ -28,13 +28,13 @@ pub struct DatasetInfo {
     pub objects: Option<u64>,
     /// Bytes of these objects, if known.
     pub bytes: Option<u64>,
-    /// Bytes that can be read without a request to an origin and without a slow disk.
+    /// Bytes that can be read without a request to an origin and without a slow disk, on at least one node.
     pub cached_bytes: u64,
     /// Further bytes for which there is room.
     pub space_left_bytes: u64,
     /// Limit of bytes of clean copies that are exempt from eviction, if the dataset is pinned.
     pub pinned_bytes_max: Option<u64>,
-    /// Bytes of the dataset by node and tier.
+    /// Bytes of the dataset by node and tier. Bytes with several replicas are counted on each node.
     pub residency: Vec<ResidencyInfo>,
     /// Time of the count.
     pub counted: Option<String>,
@@ -47,8 +47,8 @@ pub struct DatasetInfo {
 /// Bytes of a dataset on one node in one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResidencyInfo {
-    /// Name of the node.
-    pub node: String,
+    /// Id of the node, as in the header `x-mlgw-node`; 1 for a server without peers.
+    pub node: u64,
     /// Tier of the bytes.
     pub tier: ResidencyTier,
     /// Number of bytes.
@@ -137,11 +137,11 @@ words! {
     DatasetReadiness {
         /// The total is unknown: no warm or sync has visited all of it yet.
         Unknown = "unknown",
-        /// All bytes are on this server, in the fastest tier available to them.
+        /// All bytes are on this server or its peers, in the fastest tier available to them.
         Ready = "ready",
-        /// A part of the bytes is on this server.
+        /// A part of the bytes is on this server or its peers.
         Partial = "partial",
-        /// No bytes are on this server.
+        /// No bytes are on this server or its peers.
         Cold = "cold",
         /// Its bucket, or the upstream of its bucket, is gone.
         Broken = "broken",

@@ -347,7 +347,7 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix("open         "));
             line.unwrap_or_else(|| panic!("no line of open segments in\n{text}")).to_owned()
         };
-        assert_eq!(shown(1, 1), "1 segment, on node 1 alone");
+        assert_eq!(shown(1, 1), "1 segment, on one node alone");
         assert_eq!(shown(2, 1), "1 segment, each chunk on two nodes before it is acknowledged");
         assert_eq!(shown(3, 2), "2 segments, each chunk on two nodes before it is acknowledged");
         assert_eq!(shown(3, 0), "no segments");

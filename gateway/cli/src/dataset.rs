@@ -18,7 +18,7 @@ use mlgw_common::ByteSize;
 pub enum DatasetCommand {
     /// List all datasets, with the most recent byte counts.
     List,
-    /// Show a dataset: its size, its local part, its tiers, and its jobs.
+    /// Show a dataset: its size, its local part, its bytes by node and tier, and its jobs.
     Show {
         /// Name of the dataset.
         #[arg(add = ServerName::Dataset)]
@@ -289,14 +289,15 @@ fn show(dataset: &DatasetInfo) -> String {
         ("schedules", joined(dataset.schedules.iter().map(schedule).collect(), "none")),
         ("job", dataset.job.as_ref().map_or_else(|| "none".to_owned(), job::progress_line)),
     ]);
-    let row = |of: &ResidencyInfo| vec![of.node.clone(), of.tier.to_string(), size(of.bytes)];
+    let row = |of: &ResidencyInfo| vec![of.node.to_string(), of.tier.to_string(), size(of.bytes)];
     let rows: Vec<_> = dataset.residency.iter().map(row).collect();
     format!("{facts}\n{}", columns(&["NODE", "TIER", "BYTES"], &rows))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SourceInfo, source};
+    use super::{DatasetInfo, ResidencyInfo, SourceInfo, show, source};
+    use mlgw_api::ResidencyTier;
 
     #[test]
     fn a_source_is_an_upstream_a_prefix_and_a_place() {
@@ -309,5 +310,26 @@ mod tests {
         assert_eq!(source("lake:train/"), of("lake", "", "train/"));
         assert_eq!(source("lake/a:b/:"), of("lake", "a:b/", ""));
         assert!(source("/set").is_err());
+    }
+
+    #[test]
+    fn a_dataset_is_shown_with_its_bytes_by_node_and_tier() {
+        let of = |node, tier, bytes| ResidencyInfo { node, tier, bytes };
+        let residency = vec![
+            of(2, ResidencyTier::Cold, 512),
+            of(2, ResidencyTier::Hot, 3 << 20),
+            of(12, ResidencyTier::Copies, 2 << 30),
+        ];
+        let dataset =
+            DatasetInfo { residency, bytes: Some(4 << 20), cached_bytes: 3 << 20, ..DatasetInfo::default() };
+        let shown = show(&dataset);
+        let table = "\n\n\
+NODE  TIER    BYTES
+2     cold    512 B
+2     hot     3.0 MiB
+12    copies  2.0 GiB
+";
+        assert!(shown.ends_with(table), "{shown}");
+        assert!(shown.contains("3.0 MiB (75 %)"), "{shown}");
     }
 }

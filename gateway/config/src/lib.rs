@@ -10,6 +10,7 @@ mod environment;
 mod error;
 mod file;
 mod machine;
+mod network;
 mod report;
 mod table;
 mod upstreams;
@@ -19,6 +20,7 @@ pub use budget::{MemoryBudget, TooLittleMemory};
 pub use error::{ConfigError, ConfigFinding};
 pub use machine::MachineSizes;
 use mlgw_common::ByteSize;
+pub use network::IpNetwork;
 pub use report::{documentation, example, list_settings, show};
 pub use table::{
     AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, ClusterSection, Config, Hot,
@@ -31,7 +33,7 @@ pub use value::{
 };
 
 use mlgw_common::hide_url_secrets;
-use mlgw_common::limits::{CLUSTER_SEEDS_MAX, OBJECT_GROUPS_MAX};
+use mlgw_common::limits::{CLUSTER_SEEDS_MAX, OBJECT_GROUPS_MAX, TRUSTED_PROXIES_MAX};
 use mlgw_wire::lanes::WorkloadLanes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -222,6 +224,7 @@ impl Config {
     fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = self.contradictions_of_tiers();
         found.extend(self.contradictions_of_cluster());
+        found.extend(self.contradictions_of_proxies());
         match (&self.tls.cert, &self.tls.key) {
             (Some(_), None) => found.push(("tls.cert", "'tls.cert' requires 'tls.key'".to_owned())),
             (None, Some(_)) => found.push(("tls.key", "'tls.key' requires 'tls.cert'".to_owned())),
@@ -262,6 +265,21 @@ impl Config {
             found.push(("limits.client_memory_percent", reason));
         }
         found
+    }
+
+    /// Contradictions in the settings of proxies.
+    fn contradictions_of_proxies(&self) -> Option<Contradiction> {
+        let count = self.s3.trusted_proxies.len();
+        if count > TRUSTED_PROXIES_MAX {
+            let reason = format!(
+                "'s3.trusted_proxies' has {count} addresses and networks; expected at most \
+                 {TRUSTED_PROXIES_MAX}"
+            );
+            return Some(("s3.trusted_proxies", reason));
+        }
+        let is_open_to_none = self.s3.proxy_protocol && count == 0;
+        let reason = "'s3.proxy_protocol' requires 's3.trusted_proxies', the addresses of the proxies";
+        is_open_to_none.then(|| ("s3.proxy_protocol", reason.to_owned()))
     }
 
     /// Contradictions in the addresses of the nodes of a cluster.

@@ -4,6 +4,7 @@
 //! The typed [`Config`], `mlgw config show`, `check` and `example`, the environment variables and
 //! docs/CONFIGURATION.md are all generated from it, so they cannot disagree.
 
+use super::network::IpNetwork;
 use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, SettingType};
 use mlgw_common::ByteSize;
 use mlgw_policies::language::Environment;
@@ -172,6 +173,15 @@ settings! {
         etag: EtagKind = "md5", start;
         /// Condition under which `mlgw serve` prints the root credentials to standard output.
         print_credentials: PrintCredentials = "terminal", start;
+        /// Addresses and networks of proxies that state the address of their client in `X-Forwarded-For`.
+        /// From other addresses this header is ignored. Name no network in which there are clients.
+        trusted_proxies: Vec<IpNetwork> = "", start;
+        /// Require a header of the PROXY protocol, version 2, on each connection, and refuse connections from
+        /// all addresses except those of `s3.trusted_proxies`.
+        proxy_protocol: bool = "false", start;
+        /// Time after SIGTERM for which requests are still accepted while `/readyz` returns 503, so that load
+        /// balancers choose another node; auto is 5s on a node of a cluster and 0s without peers.
+        shutdown_delay: Auto<Duration> = "auto", start;
     }
     /// The admin API, for `mlgw` commands and automation. Plain HTTP: leave it on a loopback address.
     admin: Admin {
@@ -334,7 +344,7 @@ settings! {
         /// Memory for requests; beyond it 503 SlowDown. Auto is a third of the memory, or what is left of it.
         memory_bytes: Auto<ByteSize> = "auto", start;
         /// Percent of that memory for one client address; 100 behind a proxy that hides the clients'
-        /// addresses.
+        /// addresses and is not one of `s3.trusted_proxies`.
         client_memory_percent: u64 = "50", start;
         /// Maximum time from the first byte of a request to the end of its head.
         request_head_timeout: Duration = "30s", start;

@@ -1,7 +1,7 @@
 //! Tests of the layers, their precedence and refused values.
 
 use super::{ConfigSources, Durability, LoadedConfig, MachineSizes, SETTINGS, documentation, example, show};
-use mlgw_common::limits::CLUSTER_SEEDS_MAX;
+use mlgw_common::limits::{CLUSTER_SEEDS_MAX, TRUSTED_PROXIES_MAX};
 use mlgw_testing::printed::assert_file_is;
 use std::io::Write as _;
 
@@ -127,6 +127,16 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
             "F:2: 'cluster.seeds' has [::]:2, to which no host can connect; use the addresses that `mlgw \
              cluster status` prints on a member",
         ),
+        (
+            "[s3]\nproxy_protocol = true",
+            "F:2: 's3.proxy_protocol' requires 's3.trusted_proxies', the addresses of the proxies",
+        ),
+        (
+            "[s3]\ntrusted_proxies = [\"10.0.0.1/8\"]",
+            "F:2: wrong value \"10.0.0.1/8\" for 's3.trusted_proxies': \"10.0.0.1/8\": 10.0.0.1 has bits \
+             beyond the prefix of 8 bits; expected a list of IP addresses or networks such as \
+             [\"10.0.0.5\", \"fd00::/8\"], or \"10.0.0.5,fd00::/8\" in the environment",
+        ),
         ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' must be at least 1"),
         (
             "[traces]\nendpoint = \"https://c:4318\"",
@@ -152,6 +162,19 @@ fn the_addresses_of_a_cluster_are_listed_up_to_the_limit() {
     let refused = seeds(CLUSTER_SEEDS_MAX + 1).unwrap_err();
     let expected = "environment MLGW_CLUSTER__SEEDS: 'cluster.seeds' has 65 addresses; expected at most 64";
     assert_eq!(refused, expected);
+}
+
+#[test]
+fn proxies_are_listed_up_to_the_limit() {
+    let proxies = |count: usize| {
+        let proxies: Vec<String> = (0..count).map(|last| format!("10.0.0.{last}")).collect();
+        load("[s3]\nproxy_protocol = true", &[("MLGW_S3__TRUSTED_PROXIES", proxies.join(",").as_str())])
+    };
+    let loaded = proxies(TRUSTED_PROXIES_MAX).unwrap();
+    assert_eq!(loaded.config.s3.trusted_proxies.len(), TRUSTED_PROXIES_MAX);
+    let expected = "environment MLGW_S3__TRUSTED_PROXIES: 's3.trusted_proxies' has 65 addresses and \
+                    networks; expected at most 64";
+    assert_eq!(proxies(TRUSTED_PROXIES_MAX + 1).unwrap_err(), expected);
 }
 
 #[test]

@@ -233,11 +233,27 @@ impl Keyring {
         Ok((self.change_quota(&access_key, quota).await?, secret))
     }
 
-    /// Changes a key and returns it before and after the change.
+    /// Changes a key and returns it before and after the change. When this returns, every storage node of a
+    /// cluster that answers has the change; nodes are waited for as in
+    /// [`Catalogue::until_applied_elsewhere`].
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
     pub async fn update(
+        &self,
+        access_key: &str,
+        change: KeyChange,
+    ) -> Result<(KeyInfo, KeyInfo), ChangeKeyError> {
+        let is_quota_only = change.is_quota_only();
+        let changed = self.update_alone(access_key, change).await?;
+        if !is_quota_only {
+            self.inner.catalogue.until_applied_elsewhere().await;
+        }
+        Ok(changed)
+    }
+
+    /// Changes a key, and nothing else meanwhile.
+    async fn update_alone(
         &self,
         access_key: &str,
         change: KeyChange,
@@ -261,11 +277,19 @@ impl Keyring {
         Ok((before_change, self.change_quota(access_key, quota).await?))
     }
 
-    /// Deletes a key and returns it as it was.
+    /// Deletes a key and returns it as it was. When this returns, no storage node of a cluster that answers
+    /// accepts the key; nodes are waited for as in [`Catalogue::until_applied_elsewhere`].
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
     pub async fn delete(&self, access_key: &str) -> Result<KeyInfo, ChangeKeyError> {
+        let deleted = self.delete_alone(access_key).await?;
+        self.inner.catalogue.until_applied_elsewhere().await;
+        Ok(deleted)
+    }
+
+    /// Deletes a key, and nothing else meanwhile.
+    async fn delete_alone(&self, access_key: &str) -> Result<KeyInfo, ChangeKeyError> {
         let _changing = self.inner.changing.lock().await;
         let before = self.info(&*self.changeable(access_key)?)?;
         match self.inner.catalogue.delete_credential(access_key).await {

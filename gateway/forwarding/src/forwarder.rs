@@ -146,7 +146,7 @@ impl Forwarder {
             _ => RoutePreference::Leader,
         };
         let now = Instant::now();
-        let is_suspect = |member| self.health.is_suspect(member, now);
+        let is_suspect = |member| self.health.is_suspect(member, now) || self.streams.is_stopping(member);
         let group = table.members_of(target);
         let candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
         let gated = is_released_later(&head.method, declared);

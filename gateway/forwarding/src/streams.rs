@@ -78,6 +78,9 @@ pub enum StreamOpenError {
 /// - When the stream has ended, or the future or the returned body was dropped, `body` is dropped or polled
 ///   again.
 pub trait MemberStreams: Send + Sync + 'static {
+    /// Returns true if `member` has announced that it stops, or has not begun to serve. It is tried last.
+    fn is_stopping(&self, member: NodeId) -> bool;
+
     /// Opens a stream to `member`. It does not wait for a free one.
     fn open(
         &self,

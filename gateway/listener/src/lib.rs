@@ -5,12 +5,19 @@
 //! it a connection is closed without an answer. On a listener for operators and probes, an idle connection is
 //! closed first to make room ([`crate::room`]). Such a listener also has reserved slots in which only probes
 //! are answered, so that other connections cannot displace the probes.
+//!
+//! Behind a trusted proxy, address and account of a client are those that the proxy states
+//! ([`crate::proxies`]).
 
 pub mod connection;
+pub mod forwarded_for;
 pub mod framing;
 pub mod interim;
 pub mod linger;
 pub mod pace;
+mod peer;
+pub mod proxies;
+pub mod proxy_header;
 pub mod refusal;
 pub mod room;
 pub mod scratch;
@@ -19,8 +26,12 @@ pub mod unread;
 pub mod watch;
 pub mod withheld;
 
+pub use peer::Peer;
+
 use crate::connection::HttpServer;
 use crate::pace::PacedRequestBody;
+use crate::proxies::{ProxyReadError, TrustedProxies};
+use crate::proxy_header::ProxiedClient;
 use crate::room::{ConnectionRegistry, ConnectionState};
 use crate::tls::Certificate;
 use crate::watch::ClientTimeouts;
@@ -30,7 +41,7 @@ use http_body::Body;
 use mlgw_common::time::timeout;
 use mlgw_config::Address;
 use mlgw_objects::ResourceShortage;
-use mlgw_objects::memory::{Account, RequestMemory};
+use mlgw_objects::memory::RequestMemory;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_wire::error::{Code, S3Error};
 use std::error::Error;
@@ -124,19 +135,6 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// The client of a connection.
-#[derive(Clone)]
-pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
-    /// Memory account of its connection.
-    pub account: Account,
-    /// True if its connection is encrypted.
-    pub is_secure: bool,
-    /// True if its connection has a reserved slot, in which only probes are answered.
-    pub is_probe_only: bool,
-}
-
 /// A listener with its limits and the server of its connections.
 pub struct ConnectionListener {
     /// The listener.
@@ -155,6 +153,8 @@ pub struct ConnectionListener {
     pub server: HttpServer,
     /// Memory of the connections.
     pub memory: RequestMemory,
+    /// Proxies whose statements about their clients are used.
+    pub proxies: TrustedProxies,
     /// Counts the connections, if they are counted.
     pub metrics: Option<Arc<GatewayMetrics>>,
     /// Stops accepting, and then ends each connection after its requests.
@@ -205,7 +205,12 @@ impl ConnectionListener {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, address)) => self.admit(&slots, stream, address, &handler).await,
+                Ok((stream, address)) if self.proxies.is_admitted(address.ip()) => {
+                    self.admit(&slots, stream, address, &handler).await;
+                }
+                Ok((_, address)) => {
+                    tracing::warn!(%address, "refused a connection from none of s3.trusted_proxies");
+                }
                 Err(error) => accept_failed(&error).await,
             }
         }
@@ -266,7 +271,7 @@ impl ConnectionListener {
             {
                 (arrived.in_probe_slot(server, &memory), permit)
             } else {
-                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), patience).await;
+                return refuse(arrived, metrics.as_deref(), patience).await;
             };
             drop(refusing);
             crowd.iter().for_each(|crowd| crowd.add(&arrived.state));
@@ -278,11 +283,12 @@ impl ConnectionListener {
         AcceptedConnection {
             stream,
             certificate: self.certificate.clone(),
+            proxies: self.proxies.clone(),
             server: self.server.clone(),
             stop: self.stop.clone(),
             peer: Peer {
                 address,
-                account: self.memory.account(address.ip()),
+                account: self.proxies.account(&self.memory, address.ip()),
                 is_secure: self.certificate.is_some(),
                 is_probe_only: false,
             },
@@ -310,6 +316,7 @@ async fn accept_failed(error: &io::Error) {
 struct AcceptedConnection {
     stream: TcpStream,
     certificate: Option<Certificate>,
+    proxies: TrustedProxies,
     server: HttpServer,
     stop: CancellationToken,
     peer: Peer,
@@ -325,17 +332,49 @@ impl AcceptedConnection {
         self
     }
 
-    async fn serve<H, F, B>(self, handler: H)
+    /// Reads the header of the proxy, which names the client. Returns false if the connection has to be
+    /// closed.
+    async fn read_proxy_header(&mut self) -> bool {
+        let header = timeout(self.server.timeouts.head, proxies::read_header(&mut self.stream));
+        let read = tokio::select! {
+            () = self.stop.cancelled() => return false,
+            () = self.state.room_needed.cancelled() => return false,
+            read = header => read,
+        };
+        match read {
+            Ok(Ok(ProxiedClient::Proxy)) => true,
+            Ok(Ok(ProxiedClient::Remote(address))) => {
+                self.peer.account = self.proxies.account(self.peer.account.memory(), address.ip());
+                self.peer.address = address;
+                true
+            }
+            Ok(Err(ProxyReadError::Header(error))) => {
+                tracing::warn!(proxy = %self.peer.address, %error, "closed a connection of a proxy");
+                false
+            }
+            // A proxy that connects and sends nothing checks that the listener accepts connections.
+            Ok(Err(ProxyReadError::Connection(_))) | Err(_) => false,
+        }
+    }
+
+    async fn serve<H, F, B>(mut self, handler: H)
     where
         H: Fn(Request<PacedRequestBody>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let Self { stream, certificate, server, stop, peer, state: seat } = self;
+        // Boxed, because most listeners have no such header.
+        if self.proxies.has_header() && !Box::pin(self.read_proxy_header()).await {
+            return;
+        }
+        let Self { stream, certificate, proxies, server, stop, peer, state: seat } = self;
         // Answers are written whole, so a delay to collect more bytes would only cost time.
         let _ = stream.set_nodelay(true);
         let account = peer.account.clone();
-        let handler = move |request| handler(request, peer.clone());
+        let handler = move |request: Request<PacedRequestBody>| {
+            let client = proxies.client(&peer, request.headers());
+            handler(request, client)
+        };
         let Some(certificate) = certificate else {
             return server.serve(stream, seat, account, stop, handler).await;
         };
@@ -351,15 +390,17 @@ impl AcceptedConnection {
     }
 }
 
-async fn refuse(
-    stream: TcpStream,
-    certificate: Option<Certificate>,
-    metrics: Option<&GatewayMetrics>,
-    patience: Duration,
-) {
+async fn refuse(connection: AcceptedConnection, metrics: Option<&GatewayMetrics>, patience: Duration) {
     metrics.into_iter().for_each(|metrics| metrics.objects.throttle(ResourceShortage::Connections));
     let error = S3Error::new(Code::SlowDown)
         .message("The server has reached its limit of connections. Please reduce your request rate.");
+    let AcceptedConnection { mut stream, certificate, proxies, .. } = connection;
+    if proxies.has_header() {
+        let read = timeout(patience, proxies::read_header(&mut stream)).await;
+        if !matches!(read, Ok(Ok(_))) {
+            return;
+        }
+    }
     let Some(certificate) = certificate else { return refusal::send(stream, error, patience).await };
     if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {
         refusal::send(encrypted, error, patience).await;

@@ -1,11 +1,13 @@
 //! Tests of connections to a listener with a test handler.
 
+mod proxied;
 mod room;
 mod unread;
 
 use super::{ConnectionListener, Peer, ProbeSlots, bind};
 use crate::connection::HttpServer;
 use crate::pace::PacedRequestBody;
+use crate::proxies::TrustedProxies;
 use crate::watch::{ClientTimeouts, MinimumTransferRate};
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -76,6 +78,7 @@ async fn start_as(
         refusals_max: 256,
         server: HttpServer::new(patience),
         memory,
+        proxies: TrustedProxies::default(),
         metrics: None,
         stop: stop.clone(),
         tasks: tasks.clone(),

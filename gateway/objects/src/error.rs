@@ -54,6 +54,9 @@ pub enum ObjectError {
     /// The catalogue refused the change.
     #[error("{}", rejection(.0))]
     Rejected(Reject),
+    /// No node that answers has the bytes of the object, or confirms where they are now.
+    #[error("{0}")]
+    NoReplica(String),
     /// The bytes of the object are in an upstream that does not answer.
     #[error("{0}")]
     Unreachable(String),

@@ -71,6 +71,7 @@ struct RequestMemoryPools {
 /// A pool, and the number of its permits that one client may reserve.
 struct ClientLimitedPool {
     all: Arc<Semaphore>,
+    places: usize,
     client_max: usize,
 }
 
@@ -81,23 +82,41 @@ impl ClientLimitedPool {
         // In this order a small share does not round to zero and a huge one does not overflow.
         let client_max = (places / 100 * part + places % 100 * part / 100).max(least);
         assert!(client_max <= places, "the share of one client is a part of its pool");
-        Self { all: Arc::new(Semaphore::new(places)), client_max }
+        Self { all: Arc::new(Semaphore::new(places)), places, client_max }
     }
 
     /// Returns a pool with one part in `parts` of the permits of this pool.
     fn part(&self, parts: usize) -> Self {
-        let places = (self.all.available_permits() / parts).max(1);
-        Self { all: Arc::new(Semaphore::new(places)), client_max: (self.client_max / parts).max(1) }
+        let places = (self.places / parts).max(1);
+        Self { all: Arc::new(Semaphore::new(places)), places, client_max: (self.client_max / parts).max(1) }
     }
 }
 
-/// Reservations of all connections from one address.
+/// Reservations of all connections from one address, or of one connection from a proxy.
 struct ClientReservations {
     address: IpAddr,
     shared: Weak<RequestMemoryPools>,
     connections: Arc<Semaphore>,
     unverified: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
+}
+
+impl ClientReservations {
+    /// Returns reservations of up to `limit` permits of each pool.
+    fn new(
+        address: IpAddr,
+        shared: &Arc<RequestMemoryPools>,
+        limit: impl Fn(&ClientLimitedPool) -> usize,
+    ) -> Arc<Self> {
+        let permits = |pool| Arc::new(Semaphore::new(limit(pool)));
+        Arc::new(Self {
+            address,
+            shared: Arc::downgrade(shared),
+            connections: permits(&shared.connections),
+            unverified: permits(&shared.unverified),
+            bodies: permits(&shared.bodies),
+        })
+    }
 }
 
 impl Drop for ClientReservations {
@@ -152,18 +171,23 @@ impl RequestMemory {
         let mut clients = shared.clients.lock();
         let known = clients.get(&address).and_then(Weak::upgrade);
         let client = known.unwrap_or_else(|| {
-            let client = Arc::new(ClientReservations {
-                address,
-                shared: Arc::downgrade(shared),
-                connections: Arc::new(Semaphore::new(shared.connections.client_max)),
-                unverified: Arc::new(Semaphore::new(shared.unverified.client_max)),
-                bodies: Arc::new(Semaphore::new(shared.bodies.client_max)),
-            });
+            let client = ClientReservations::new(address, shared, |pool| pool.client_max);
             clients.insert(address, Arc::downgrade(&client));
             client
         });
         drop(clients);
-        let blocks = Arc::new(Semaphore::new(shared.connection_blocks_max));
+        self.connection(client)
+    }
+
+    /// Returns the account of a new connection from a proxy at `address`, which may reserve all memory except
+    /// for the limit of one connection. Many clients use it, and their requests have accounts of their own.
+    #[must_use]
+    pub fn proxy_account(&self, address: IpAddr) -> Account {
+        self.connection(ClientReservations::new(address, &self.0, |pool| pool.places))
+    }
+
+    fn connection(&self, client: Arc<ClientReservations>) -> Account {
+        let blocks = Arc::new(Semaphore::new(self.0.connection_blocks_max));
         Account(Arc::new(ConnectionReservations { memory: self.clone(), client, blocks }))
     }
 

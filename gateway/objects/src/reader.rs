@@ -14,9 +14,9 @@ use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, DECOMPRESSED_PIECE_BYTES, LOOKUP_RETRIES_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
-use mlgw_metadata::{Catalogue, Pin};
+use mlgw_metadata::{BarrierError, BarrierScope, Catalogue, Pin};
 use mlgw_segments::fair::ServiceClass;
-use mlgw_segments::hot::SegmentPin;
+use mlgw_segments::hot::{SegmentPin, SegmentReadError};
 use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -37,7 +37,10 @@ pub enum BodyReadError {
     Catalogue(#[from] mlgw_metadata::ReadError),
     /// The bytes cannot be read, or do not verify.
     #[error("the bytes of the object cannot be read: {0}")]
-    Segment(#[from] mlgw_segments::hot::SegmentReadError),
+    Segment(#[from] SegmentReadError),
+    /// The bytes were moved, and no leader confirms that the rows of this node name their new place.
+    #[error("the bytes of the object were moved, and their place is unknown: {0}")]
+    NotCurrent(#[from] BarrierError),
     /// No extent contains this byte of the body. The object was replaced during the read, or the catalogue is
     /// damaged.
     #[error("no extent contains byte {0} of the body")]
@@ -47,10 +50,12 @@ pub enum BodyReadError {
 impl From<BodyReadError> for ObjectError {
     fn from(error: BodyReadError) -> Self {
         match &error {
-            BodyReadError::Segment(
-                mlgw_segments::hot::SegmentReadError::Unreachable { .. }
-                | mlgw_segments::hot::SegmentReadError::NoReplica { .. },
-            ) => Self::Unreachable(error.to_string()),
+            BodyReadError::Segment(SegmentReadError::Unreachable { .. }) => {
+                Self::Unreachable(error.to_string())
+            }
+            BodyReadError::Segment(SegmentReadError::NoReplica { .. }) | BodyReadError::NotCurrent(_) => {
+                Self::NoReplica(error.to_string())
+            }
             _ => Self::Unreadable(error.to_string()),
         }
     }
@@ -148,13 +153,13 @@ impl BodyReader {
             if next < self.end && !self.pin_segments() {
                 // Boxed because it is rare and its future is large.
                 Box::pin(self.tiers.hot.await_segments(&self.segment_ids())).await?;
-                self.reload_extents()?;
+                Box::pin(self.reload_extents()).await?;
                 continue;
             }
             self.read_ahead(&extent, &piece);
             let bytes = match self.read(&extent, first, piece.clone()).await {
-                Err(mlgw_segments::hot::SegmentReadError::Gone { .. }) => {
-                    self.reload_extents()?;
+                Err(SegmentReadError::Gone { .. }) => {
+                    Box::pin(self.reload_extents()).await?;
                     continue;
                 }
                 read => read?,
@@ -169,18 +174,13 @@ impl BodyReader {
         Err(BodyReadError::Missing(self.at))
     }
 
-    async fn read(
-        &self,
-        extent: &Extent,
-        first: u64,
-        piece: Range<u64>,
-    ) -> Result<Bytes, mlgw_segments::hot::SegmentReadError> {
+    async fn read(&self, extent: &Extent, first: u64, piece: Range<u64>) -> Result<Bytes, SegmentReadError> {
         if !self.from_disks {
             return self.tiers.read(extent, self.body, first, piece, self.turn).await;
         }
         let segment = extent.segment_id();
         if self.tiers.hot.is_remote(segment) {
-            return Err(mlgw_segments::hot::SegmentReadError::Gone { segment });
+            return Err(SegmentReadError::Gone { segment });
         }
         self.tiers.hot.read(extent, self.body, piece, self.turn).await
     }
@@ -221,10 +221,12 @@ impl BodyReader {
         true
     }
 
-    /// Reads the record of the body again after its bytes were moved or replaced.
-    fn reload_extents(&mut self) -> Result<(), BodyReadError> {
+    /// Reads the record of the body again after its bytes were moved or replaced. The record on this node may
+    /// be older than the move, which another node made, so it is read behind a barrier.
+    async fn reload_extents(&mut self) -> Result<(), BodyReadError> {
         self.extents.clear();
         self.segments = None;
+        self.catalogue.barrier(BarrierScope::Key(self.bucket, &self.key)).await?;
         if self.map.is_some() {
             return Ok(());
         }

@@ -10,11 +10,13 @@ use crate::Gateway;
 use crate::request::AuthenticatedRequest;
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
+use mlgw_auth::KeySource as _;
 use mlgw_common::BucketId;
 use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::Operation;
+use std::sync::Arc;
 
 /// True if no other node can have changed what a request reads.
 pub(crate) fn are_needless(gateway: &Gateway) -> bool {
@@ -87,6 +89,24 @@ pub(crate) async fn authenticate<T>(
     verify()
 }
 
+/// Updates the rights of the caller of a request that was denied: they may have been extended on another node.
+///
+/// # Errors
+/// `denied` if this node has the newest rights; that of the barrier.
+pub(crate) async fn until_rights(
+    gateway: &Gateway,
+    request: &mut AuthenticatedRequest<'_>,
+    denied: S3Error,
+) -> Result<(), S3Error> {
+    if are_needless(gateway) {
+        return Err(denied);
+    }
+    pass(gateway, BarrierScope::System).await?;
+    let key = gateway.keyring.find(&request.principal.access_key).ok_or(denied)?;
+    request.principal = Arc::clone(&key.principal);
+    Ok(())
+}
+
 fn bucket_now(gateway: &Gateway, request: &AuthenticatedRequest<'_>) -> AwaitedBucket {
     let name = request.target.bucket.as_deref();
     AwaitedBucket(name.and_then(|name| gateway.objects.catalogue.bucket(name)).map(|bucket| bucket.id))
@@ -109,7 +129,8 @@ async fn pass(gateway: &Gateway, scope: BarrierScope<'_>) -> Result<(), S3Error>
     gateway.objects.catalogue.barrier(scope).await.map_err(unavailable)
 }
 
-fn unavailable(error: BarrierError) -> S3Error {
+/// Returns the error of a request whose barrier was not passed.
+pub(crate) fn unavailable(error: BarrierError) -> S3Error {
     S3Error::new(Code::ServiceUnavailable)
         .field("Reason", reason(error))
         .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))

@@ -4,12 +4,13 @@
 //! which it forwards to the node that serves them. A node that stores nothing forwards everything; it has no
 //! objects and no segments, and needs only the parts of [`ForwardingEdge`].
 
+use crate::barriers::unavailable;
 use crate::forwarded::route_target;
 use crate::member::{other_owner, source_bucket};
 use crate::observed_response::observe_response;
 use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
-use crate::{Gateway, finish_error, handle};
+use crate::{Gateway, finish_error, handle, refuse};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http::Request;
@@ -98,8 +99,9 @@ impl MemberEdge {
         let other_owner = other_owner(&self.gateway, &head).await;
         let request = Request::from_parts(head, body);
         match other_owner {
-            None => handle(Arc::clone(&self.gateway), request, peer).await,
-            Some(_) => self.forwarding.handle(request, peer).await,
+            Ok(Some(_)) => self.forwarding.handle(request, peer).await,
+            Ok(None) => handle(Arc::clone(&self.gateway), request, peer).await,
+            Err(error) => refuse(Arc::clone(&self.gateway), request, peer, unavailable(error)).await,
         }
     }
 }

@@ -35,6 +35,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 const ADMIT_WAIT: Duration = Duration::from_millis(FORWARD_ADMIT_WAIT_MS);
 
+/// Reason of the refusal of a request that this node cannot answer now, and another one may.
+const NOT_CURRENT: &str = "no majority confirms the rows of this node";
+
 /// Reason of the refusal of a request from which two nodes read different buckets.
 const OTHER_TARGET: &str =
     "it reads another bucket or key from the request: use the same s3.domains on all nodes";
@@ -47,6 +50,8 @@ pub struct ForwardedRequests {
     pub memory: RequestMemory,
     /// The range map of this node.
     pub routes: watch::Receiver<Arc<RouteTable>>,
+    /// True while most voters of each group answer this node.
+    pub has_majorities: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// A request that this node has accepted.
@@ -80,8 +85,16 @@ impl ForwardedRequests {
         }
         let table = table_at(self.routes.clone(), context.epoch).await;
         // The map of either node may be older than the bucket.
-        if let Some(owner) = other_owner(&self.gateway, &head).await {
-            return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
+        match timeout(ADMIT_WAIT, other_owner(&self.gateway, &head)).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(owner))) => {
+                return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
+            }
+            Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
+            Err(_) => return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
+        }
+        if !(self.has_majorities)() {
+            return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
         }
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
         let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };

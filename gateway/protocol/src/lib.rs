@@ -137,6 +137,24 @@ pub async fn handle(
     respond(&gateway, head, ReceivedClientBody::Direct(body), &peer.account, arrival, now).await
 }
 
+/// Refuses one request before it is authenticated.
+async fn refuse(
+    gateway: Arc<Gateway>,
+    request: http::Request<PacedRequestBody>,
+    peer: Peer,
+    error: S3Error,
+) -> S3Response {
+    let (head, _) = request.into_parts();
+    let now = gateway.clock.now();
+    let AssignedId { number, id } = gateway.ids.assign(now);
+    let mut observed = gateway.metrics.begin();
+    let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
+    observed.record_arrival(arrival, &head);
+    let mut response = finish_error(error, &mut observed, &head, &id);
+    observed_response::observe_response(observed, &head, &mut response);
+    response
+}
+
 /// Answers a request that a client or another node sent. `now` is the time of this node; signatures are
 /// judged by the time of the arrival.
 async fn respond(
@@ -242,10 +260,13 @@ async fn answer(
     }
     let operation = observed.operation;
     HttpRequestView(head, &query).check_query(target.level(), operation)?;
-    let request =
+    let mut request =
         AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now: times.now };
     check_headers(gateway, &request, operation)?;
-    authorize(&request, operation)?;
+    if let Err(denied) = authorize(&request, operation) {
+        Box::pin(barriers::until_rights(gateway, &mut request, denied)).await?;
+        authorize(&request, operation)?;
+    }
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
     let body = IncomingBody { incoming, payload: authenticated.payload };
     let answered = if barriers::are_needless(gateway) {

@@ -10,9 +10,11 @@ use http::HeaderValue;
 use http::header::HeaderName;
 use http::request::Parts;
 use mlgw_common::NodeId;
-use mlgw_metadata::BarrierScope;
+use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_wire::copy_source::CopySource;
 use mlgw_wire::target::RequestTarget;
+use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
 
 /// Response header with the id of the node that answered.
 pub const NODE_HEADER: HeaderName = HeaderName::from_static("x-mlgw-node");
@@ -44,28 +46,52 @@ impl MemberPart {
 /// Returns the node that answers a request instead of this one: that of remote-backed buckets, if the request
 /// names such a bucket, also as the source of a copy. A target that is not well-formed is refused by any
 /// node.
-pub(crate) async fn other_owner(gateway: &Gateway, head: &Parts) -> Option<NodeId> {
-    let owner = gateway.member.as_ref()?.remote_backed_at?;
-    let target = RequestTarget::parse(head, &gateway.config.domains).ok()?;
-    let source = source_bucket(head);
-    let names = target.bucket.into_iter().chain(source);
-    let mut has_waited = false;
-    for name in names {
-        if !has_waited && gateway.objects.catalogue.bucket(&name).is_none() {
-            // If a majority does not answer, the request itself fails with that reason.
-            let _ = gateway.objects.catalogue.barrier(BarrierScope::System).await;
-            has_waited = true;
-        }
-        let bucket = gateway.objects.catalogue.bucket(&name);
-        if bucket.is_some_and(|bucket| bucket.binding.is_some()) {
-            return Some(owner);
-        }
+///
+/// # Errors
+/// If the rows of buckets may be old, and no leader confirms them.
+pub(crate) async fn other_owner(gateway: &Gateway, head: &Parts) -> Result<Option<NodeId>, BarrierError> {
+    let Some(owner) = gateway.member.as_ref().and_then(|member| member.remote_backed_at) else {
+        return Ok(None);
+    };
+    let Ok(target) = RequestTarget::parse(head, &gateway.config.domains) else { return Ok(None) };
+    let names: Vec<String> = target.bucket.into_iter().chain(source_bucket(head)).collect();
+    let catalogue = &gateway.objects.catalogue;
+    if names.iter().any(|name| catalogue.bucket(name).is_none()) {
+        catalogue.barrier(BarrierScope::System).await?;
     }
-    None
+    let is_bound = |name: &String| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
+    Ok(names.iter().any(is_bound).then_some(owner))
 }
 
-/// Returns the bucket of the source of a copy.
+/// Returns the bucket of the source of a copy, which a header names, or a parameter of a presigned URL.
 pub(crate) fn source_bucket(head: &Parts) -> Option<String> {
-    let source = head.headers.get(COPY_SOURCE)?.to_str().ok()?;
-    CopySource::parse(source).ok().map(|source| source.bucket)
+    let source = match head.headers.get(COPY_SOURCE) {
+        Some(source) => Cow::Borrowed(source.to_str().ok()?),
+        None => source_parameter(head.uri.query()?)?,
+    };
+    CopySource::parse(&source).ok().map(|source| source.bucket)
+}
+
+/// Returns the source of a copy in a query.
+fn source_parameter(query: &str) -> Option<Cow<'_, str>> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(COPY_SOURCE))?;
+    percent_decode_str(value).decode_utf8().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::source_bucket;
+    use mlgw_testing::signer::head;
+
+    #[test]
+    fn the_source_of_a_copy_is_in_a_header_or_in_a_presigned_url() {
+        let of = |target: &str, headers: &[(&str, &str)]| source_bucket(&head("PUT", target, headers));
+        assert_eq!(of("/b/k", &[("x-amz-copy-source", "/from/key")]).as_deref(), Some("from"));
+        let presigned = "/b/k?X-Amz-Expires=9&X-Amz-Copy-Source=from%2Fa%252Fb&X-Amz-Signature=0";
+        assert_eq!(of(presigned, &[]).as_deref(), Some("from"));
+        for none in ["/b/k", "/b/k?tagging", "/b/k?x-amz-copy-source"] {
+            assert_eq!(of(none, &[]), None, "{none}");
+        }
+    }
 }

@@ -2,10 +2,10 @@
 //!
 //! Parts start in the order of their dependencies and stop in the reverse order. Listeners open last, so the
 //! first answer already includes everything that was acknowledged before the restart. After SIGTERM or SIGINT
-//! the server stops accepting, `/readyz` reports it, requests in flight are answered, all data is synced, and
-//! the process exits with 0. A second signal ends the waiting. SIGHUP reloads the settings that can change
-//! while the server runs. A process that is killed loses no acknowledged write, because the next start
-//! replays the log.
+//! `/readyz` reports the stop, the server accepts requests for the shutdown delay, then it stops accepting,
+//! requests in flight are answered, all data is synced, and the process exits with 0. A further signal ends
+//! the delay, and another one the wait for requests. SIGHUP reloads the settings that can change while the
+//! server runs. A process that is killed loses no acknowledged write, because the next start replays the log.
 //!
 //! The data directory decides what starts: a server without peers, a storage node of a cluster, or a gateway,
 //! which stores nothing. The first two have the same engine. A server without peers and the first node of a
@@ -30,6 +30,7 @@ mod running_member;
 mod segment_store;
 mod signals;
 mod start;
+mod stopping;
 mod telemetry;
 
 pub use error::ServeError;
@@ -49,6 +50,7 @@ use start::{ClusterPart, StartResources};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use stopping::StopReason;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Time that the exit waits for threads that wait for a disk, after all parts are closed.
@@ -93,19 +95,22 @@ async fn serve(
     notify::notify(notify::ServiceState::Ready);
     let _report = AbortOnDropHandle::new(tokio::spawn(log.clone().report_left_out()));
     let superseded = node.cluster().cloned();
-    let ended = loop {
+    let reason = loop {
         tokio::select! {
             action = signals.next() => match action {
                 SignalAction::Reload => running.reload(&sources, &log),
-                SignalAction::Stop => break Ok(()),
+                SignalAction::Stop => break StopReason::Signal,
             },
-            () = until_superseded(superseded.as_ref()) => break Err(ServeError::Superseded),
+            () = until_superseded(superseded.as_ref()) => break StopReason::Superseded,
         }
     };
     notify::notify(notify::ServiceState::Stopping);
-    running.drain(&mut signals).await;
+    running.drain(reason, &mut signals).await;
     node.close().await;
-    ended
+    match reason {
+        StopReason::Signal => Ok(()),
+        StopReason::Superseded => Err(ServeError::Superseded),
+    }
 }
 
 /// Waits until a peer knows a later start of this node. Never returns on a server without peers.
@@ -174,10 +179,10 @@ impl RunningNode {
         }
     }
 
-    async fn drain(self, signals: &mut Signals) {
+    async fn drain(self, reason: StopReason, signals: &mut Signals) {
         match self {
-            Self::Server(server) => server.drain(signals).await,
-            Self::Member(member) => member.drain(signals).await,
+            Self::Server(server) => server.drain(reason, signals).await,
+            Self::Member(member) => member.drain(reason, signals).await,
         }
     }
 }

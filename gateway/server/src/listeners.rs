@@ -16,6 +16,7 @@ use mlgw_common::private_file;
 use mlgw_config::{Address, Config, MachineSizes};
 use mlgw_credentials::Keyring;
 use mlgw_listener::connection::HttpServer;
+use mlgw_listener::proxies::TrustedProxies;
 use mlgw_listener::tls::Certificate;
 use mlgw_listener::watch::{ClientTimeouts, MinimumTransferRate};
 use mlgw_listener::{ConnectionListener, ProbeSlots, bind};
@@ -164,6 +165,7 @@ impl BoundListeners {
             refusals_max: files.refusals,
             server: server.clone(),
             memory,
+            proxies: proxies_of(config),
             metrics: Some(metrics),
             stop: open.s3.stop.clone(),
             tasks: open.s3.tasks.clone(),
@@ -182,6 +184,8 @@ impl BoundListeners {
                 refusals_max: files.side_refusals,
                 server: server.clone(),
                 memory: RequestMemory::new(ADMIN_MEMORY_BYTES, config.limits.client_memory_percent, None),
+                // Their clients are operators and probes, which connect directly.
+                proxies: TrustedProxies::default(),
                 metrics: None,
                 stop: open.side.stop.clone(),
                 tasks: open.side.tasks.clone(),
@@ -196,6 +200,12 @@ impl BoundListeners {
         }
         open
     }
+}
+
+/// Returns the trusted proxies of the S3 listener.
+fn proxies_of(config: &Config) -> TrustedProxies {
+    let proxies = TrustedProxies::new(&config.s3.trusted_proxies);
+    if config.s3.proxy_protocol { proxies.with_header() } else { proxies }
 }
 
 /// Removes the file that names this server to commands on this host.

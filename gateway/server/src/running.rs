@@ -1,8 +1,8 @@
 //! A running server with objects: its admin API, jobs, rules at rest and listeners.
 //!
 //! Listeners open last, so the first answer already includes everything that was acknowledged before the
-//! restart. A stop drains in the reverse order: S3 first, then rules and jobs, then the admin API, which
-//! reports until then.
+//! restart. A stop is announced, and drains in the reverse order: S3 first, then rules and jobs, then the
+//! admin API, which reports until then.
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};
@@ -18,6 +18,7 @@ use super::reload::ReloadedParts;
 use super::remote_backed::freshness_of;
 use super::segment_store;
 use super::signals::Signals;
+use super::stopping::{StopReason, announce_stop, shutdown_delay};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
 use mlgw_admin::Admin;
@@ -54,6 +55,7 @@ pub(super) struct RunningServer {
     jobs: Arc<Jobs>,
     reconciler: Arc<PolicyReconciler>,
     listeners: OpenListeners,
+    shutdown_delay: Duration,
     drain_timeout: Duration,
 }
 
@@ -108,7 +110,6 @@ impl RunningServer {
         if let Some(cluster) = &engine.cluster {
             serve_peers(cluster, gateway, memory, &listeners);
         }
-        let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
             admin_file,
@@ -119,7 +120,8 @@ impl RunningServer {
             jobs,
             reconciler,
             listeners,
-            drain_timeout,
+            shutdown_delay: shutdown_delay(&config, engine.part),
+            drain_timeout: config.drain_timeout,
         })
     }
 
@@ -134,12 +136,13 @@ impl RunningServer {
         });
     }
 
-    /// Stops serving. Requests in flight are answered within the drain timeout.
-    pub(super) async fn drain(self, signals: &mut Signals) {
-        self.admin.ready.store(false, Relaxed);
-        if let Some(cluster) = &self.admin.cluster {
-            cluster.stop_serving();
-        }
+    /// Stops serving after the shutdown delay. Requests in flight are answered within the drain timeout.
+    pub(super) async fn drain(self, reason: StopReason, signals: &mut Signals) {
+        let announce = || {
+            self.admin.ready.store(false, Relaxed);
+            self.admin.cluster.iter().for_each(ClusterNode::stop_serving);
+        };
+        announce_stop(reason, self.shutdown_delay, announce, signals.stop()).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         self.reconciler.stop().await;
         self.jobs.stop().await;
@@ -156,7 +159,9 @@ pub(super) fn serve_peers(
     memory: RequestMemory,
     listeners: &OpenListeners,
 ) {
-    let requests = ForwardedRequests { gateway, memory, routes: cluster.routes() };
+    let of = cluster.clone();
+    let has_majorities = Arc::new(move || of.has_majorities());
+    let requests = ForwardedRequests { gateway, memory, routes: cluster.routes(), has_majorities };
     let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
     cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));
     cluster.set_serving();

@@ -1,8 +1,8 @@
 //! A running node of a cluster whose admin API has its own state only: a storage node other than the first
 //! one, or a gateway.
 //!
-//! It opens its listeners in the order of a server with objects. A stop drains S3 first and the admin API
-//! last. Nothing is stored here besides `admin.json` and lines of the audit log.
+//! It opens its listeners in the order of a server with objects. A stop is announced, and drains S3 first and
+//! the admin API last. Nothing is stored here besides `admin.json` and lines of the audit log.
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};
@@ -18,6 +18,8 @@ use super::reload::ReloadedParts;
 use super::running::serve_peers;
 use super::segment_store;
 use super::signals::Signals;
+use super::start::ClusterPart;
+use super::stopping::{StopReason, announce_stop, shutdown_delay};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
 use mlgw_admin::{Admin, MemberAdmin};
@@ -54,6 +56,7 @@ pub(super) struct RunningMember {
     certificate: Option<Certificate>,
     _certificate_watch: Option<AbortOnDropHandle<()>>,
     listeners: OpenListeners,
+    shutdown_delay: Duration,
     drain_timeout: Duration,
 }
 
@@ -124,8 +127,15 @@ impl RunningMember {
             Some(gateway) => serve_peers(cluster, gateway, memory, &listeners),
             None => cluster.set_serving(),
         }
-        let drain_timeout = config.drain_timeout;
-        Ok(Self { admin, admin_file, certificate, _certificate_watch: watch, listeners, drain_timeout })
+        Ok(Self {
+            admin,
+            admin_file,
+            certificate,
+            _certificate_watch: watch,
+            listeners,
+            shutdown_delay: shutdown_delay(&config, ClusterPart::Member),
+            drain_timeout: config.drain_timeout,
+        })
     }
 
     /// Applies the settings that SIGHUP can change. An invalid configuration is refused as a whole.
@@ -139,10 +149,13 @@ impl RunningMember {
         });
     }
 
-    /// Stops serving. Requests in flight are answered within the drain timeout.
-    pub(super) async fn drain(self, signals: &mut Signals) {
-        self.admin.ready.store(false, Relaxed);
-        self.admin.cluster.stop_serving();
+    /// Stops serving after the shutdown delay. Requests in flight are answered within the drain timeout.
+    pub(super) async fn drain(self, reason: StopReason, signals: &mut Signals) {
+        let announce = || {
+            self.admin.ready.store(false, Relaxed);
+            self.admin.cluster.stop_serving();
+        };
+        announce_stop(reason, self.shutdown_delay, announce, signals.stop()).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         self.listeners.close_side().await;
         stop_traces(&self.admin.metrics).await;

@@ -253,10 +253,10 @@ metrics! {
     DATASET_BYTES: Gauge "mlgw_dataset_bytes" ["dataset"]
         "Known bytes of a dataset; the 200 largest datasets, and `other` for the rest"
     DATASET_RESIDENT_BYTES: Gauge "mlgw_dataset_resident_bytes" ["dataset" "node" "tier"]
-        "Bytes of a dataset in a tier of a node: hot, cold, copies (of a remote-backed bucket); updated \
-         once a minute"
+        "Bytes of a dataset in a tier of a node: hot, cold, copies (of a remote-backed bucket). Bytes with \
+         several replicas are counted on each node; updated once a minute"
     DATASET_READY: Gauge "mlgw_dataset_ready" ["dataset" "node"]
-        "1 if a node can read the whole dataset without requests to an origin and without a slow disk, else 0"
+        "1 if a node has the whole dataset itself, in its hot tier or its clean copies, else 0"
     POLICY_VERSION: Gauge "mlgw_policy_version" []
         "Version of the running policy; 0 if no policy was ever applied"
     POLICY_RULES: Gauge "mlgw_policy_rules" ["stance"]

@@ -38,6 +38,11 @@ impl From<ObjectError> for S3Error {
             }
             ObjectError::LostRace { condition, is_removed: false } => Self::precondition_failed(condition),
             ObjectError::Rejected(reject) => reject.into(),
+            ObjectError::NoReplica(cause) => Self::new(Code::ServiceUnavailable)
+                .field("Reason", "NoReplica")
+                .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
+                .caused_by(cause)
+                .message("No node that answers has the data of the object. Try again."),
             ObjectError::Unreachable(cause) => Self::new(Code::ServiceUnavailable)
                 .caused_by(cause)
                 .message("The data of the object is in an upstream that is not responding. Try again."),

@@ -127,6 +127,7 @@ pub(super) fn freeze(view: &mut View<'_>, command: FreezeBucket) -> Result<Reply
     let id = BucketId(command.bucket_id);
     let row = bucket::mirror_row(id);
     let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
+    check_epoch(&mirror, command.epoch)?;
     let usage: BucketUsage = view.get(&mlgw_formats::schema::usage::bucket_row(id))?.unwrap_or_default();
     if !usage.is_empty() {
         return Err(Reject::BucketNotEmpty.into());
@@ -138,8 +139,15 @@ pub(super) fn freeze(view: &mut View<'_>, command: FreezeBucket) -> Result<Reply
 pub(super) fn thaw(view: &mut View<'_>, command: ThawBucket) -> Result<Reply, ApplyError> {
     let row = bucket::mirror_row(BucketId(command.bucket_id));
     let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
+    check_epoch(&mirror, command.epoch)?;
     view.put(row, &Mirror { frozen: false, ..mirror });
     Ok(Reply::Done)
+}
+
+/// Checks that the bucket did not become active again since a freeze or thaw was built. A delayed freeze
+/// would make the bucket unwritable for ever: its deletion is over, so nothing thaws it.
+fn check_epoch(mirror: &Mirror, built_at: Option<u64>) -> Result<(), Reject> {
+    if built_at.is_some_and(|epoch| epoch < mirror.epoch) { Err(Reject::StaleEpoch) } else { Ok(()) }
 }
 
 pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, ApplyError> {
@@ -165,4 +173,72 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
         view.delete(mlgw_formats::schema::usage::bucket_row(id));
     }
     Ok(Reply::StepDone { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apply::{apply, seq_of};
+    use crate::view::{MemoryRows, View};
+    use mlgw_common::BucketId;
+    use mlgw_formats::command::{Change, Command, FreezeBucket, MirrorBucket, Reject, Reply, ThawBucket};
+    use mlgw_formats::schema::{Mirror, bucket, decode};
+
+    fn applied(rows: &mut MemoryRows, change: Change) -> Result<Reply, Reject> {
+        let mut view = View::new(rows);
+        let reply = apply(&mut view, &Command::from(change), seq_of(1, 0)).unwrap();
+        let (changes, _) = view.into_changes();
+        rows.write(changes);
+        reply
+    }
+
+    fn mirrored(epoch: u64) -> Change {
+        Change::MirrorBucket(MirrorBucket { bucket_id: 1, epoch, ..MirrorBucket::default() })
+    }
+
+    fn freeze(epoch: Option<u64>) -> Change {
+        Change::FreezeBucket(FreezeBucket { bucket_id: 1, epoch })
+    }
+
+    fn thaw(epoch: Option<u64>) -> Change {
+        Change::ThawBucket(ThawBucket { bucket_id: 1, epoch })
+    }
+
+    fn is_frozen(rows: &MemoryRows) -> bool {
+        let row = bucket::mirror_row(BucketId(1));
+        decode::<Mirror>(&rows.0[&row]).unwrap().frozen
+    }
+
+    #[test]
+    fn a_freeze_of_an_earlier_epoch_changes_nothing() {
+        let mut rows = MemoryRows::default();
+        applied(&mut rows, mirrored(1)).unwrap();
+        assert_eq!(applied(&mut rows, freeze(Some(1))), Ok(Reply::Done));
+        assert!(is_frozen(&rows));
+        // The bucket becomes active again.
+        applied(&mut rows, mirrored(2)).unwrap();
+        assert_eq!(applied(&mut rows, thaw(Some(2))), Ok(Reply::Done));
+        assert_eq!(applied(&mut rows, freeze(Some(1))), Err(Reject::StaleEpoch));
+        assert!(!is_frozen(&rows));
+        assert_eq!(applied(&mut rows, freeze(Some(2))), Ok(Reply::Done), "the next deletion");
+        assert!(is_frozen(&rows));
+    }
+
+    #[test]
+    fn a_thaw_of_an_earlier_epoch_changes_nothing() {
+        let mut rows = MemoryRows::default();
+        applied(&mut rows, mirrored(3)).unwrap();
+        applied(&mut rows, freeze(Some(3))).unwrap();
+        assert_eq!(applied(&mut rows, thaw(Some(2))), Err(Reject::StaleEpoch));
+        assert!(is_frozen(&rows));
+    }
+
+    #[test]
+    fn a_freeze_or_thaw_without_an_epoch_is_applied_at_every_epoch() {
+        let mut rows = MemoryRows::default();
+        applied(&mut rows, mirrored(2)).unwrap();
+        assert_eq!(applied(&mut rows, freeze(None)), Ok(Reply::Done));
+        assert!(is_frozen(&rows));
+        assert_eq!(applied(&mut rows, thaw(None)), Ok(Reply::Done));
+        assert!(!is_frozen(&rows));
+    }
 }

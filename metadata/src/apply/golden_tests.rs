@@ -19,7 +19,9 @@ use std::fmt::Write;
 
 fn on(key: &str, change: ObjectChange) -> Change {
     let key = key.to_owned();
-    Change::Object(ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1000, change: Some(change) })
+    let change = Some(change);
+    let command = ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1000, change, grows_times: false };
+    Change::Object(command)
 }
 
 fn put(body_id: u64, size: u64, extents: Vec<Extent>, pages: Vec<ExtentPage>) -> ObjectChange {

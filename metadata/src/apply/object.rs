@@ -2,7 +2,7 @@
 
 use super::object_target::ObjectTarget;
 use super::usage::{ChargedUsage, QuotaCheck};
-use super::{conditions, malformed, release, usage};
+use super::{conditions, malformed, modified, release, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_formats::command::update_object::Update;
@@ -22,6 +22,7 @@ pub(super) fn put(
         return Err(Reject::BodyInUse.into());
     }
     version.seq = place.seq.0;
+    version.modified_ms = modified::modified_ms(place, current.as_ref(), version.modified_ms);
     let mut first = 0;
     for page in &put.pages {
         view.put(extent::row(version.body(), first), page);
@@ -147,7 +148,7 @@ pub(super) fn update(
             if let Some(tags) = &replace.tags {
                 version.tags.clone_from(&tags.tags);
             }
-            version.modified_ms = replace.modified_ms;
+            version.modified_ms = modified::modified_ms(place, Some(&version), replace.modified_ms);
             version.storage_class.clone_from(&replace.storage_class);
         }
         None => return Err(malformed("the update has no change")),

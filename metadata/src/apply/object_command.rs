@@ -20,8 +20,13 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
     if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
         return Err(malformed("the key is empty or too long"));
     }
-    let place =
-        ObjectTarget { bucket: command.bucket(), key: command.key.as_bytes(), seq, quota: mirror.quota };
+    let place = ObjectTarget {
+        bucket: command.bucket(),
+        key: command.key.as_bytes(),
+        seq,
+        quota: mirror.quota,
+        grows_times: command.grows_times,
+    };
     match &command.change {
         Some(ObjectChange::Put(put)) => object::put(view, place, put),
         Some(ObjectChange::Delete(delete)) => object::delete(view, place, delete),

@@ -12,6 +12,8 @@ pub(super) struct ObjectTarget<'c> {
     pub(super) seq: Seq,
     /// Quota of the bucket.
     pub(super) quota: Option<Quota>,
+    /// True if Last-Modified must not fall.
+    pub(super) grows_times: bool,
 }
 
 impl ObjectTarget<'_> {

@@ -125,7 +125,8 @@ struct Run {
 
 fn on(bucket_id: u64, key: &str, change: ObjectChange) -> Change {
     let key = key.to_owned();
-    Change::Object(ObjectCommand { bucket_id, epoch: 1, key, now_ms: 1000, change: Some(change) })
+    let change = Some(change);
+    Change::Object(ObjectCommand { bucket_id, epoch: 1, key, now_ms: 1000, change, grows_times: false })
 }
 
 fn name(key: u8) -> String {
@@ -295,7 +296,7 @@ impl Run {
             .collect();
         let gone = held.iter().map(|key| on(id, key, delete()));
         let drop = || Change::DropBucket(DropBucket { bucket_id: id, rows_max: 1 });
-        let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: id });
+        let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: id, epoch: None });
         for change in gone.chain([freeze]) {
             done(&mut self.rows, self.index, change).unwrap();
             self.index += 1;

@@ -3,7 +3,7 @@
 use super::object::{check_coverage, replace_current, written};
 use super::object_target::ObjectTarget;
 use super::usage::{ChargedUsage, QuotaCheck};
-use super::{conditions, malformed, release, usage};
+use super::{conditions, malformed, modified, release, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{BodyId, PartNumber};
@@ -98,7 +98,9 @@ pub(super) fn complete(
         release::queue(view, body, ReleaseScope::UnnamedParts);
     }
     view.delete(upload_row);
-    let version = version_of(upload.clone(), complete, place, size, index.len());
+    let modified_ms = modified::modified_ms(place, current.as_ref(), complete.modified_ms);
+    let version =
+        ObjectVersion { modified_ms, ..version_of(upload.clone(), complete, place, size, index.len()) };
     replace_current(view, place, current, Some(&upload), &version, QuotaCheck::Enforced)
 }
 

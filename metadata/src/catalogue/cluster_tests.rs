@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use mlgw_common::limits::GROUP_ID_MAX;
 use mlgw_common::time::{sleep, timeout};
 use mlgw_common::{NodeId, SplitKeys};
-use mlgw_formats::cluster_version::SPLIT_KEYS_CLUSTER_VERSION;
+use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, CreateBucket, SetBucketState};
 use mlgw_formats::member_calls::{CreateMemberCall, MemberCall, MemberRequest};
 use mlgw_formats::schema::{Bucket, BucketState};
@@ -267,7 +267,7 @@ async fn split_keys_are_refused_until_every_node_knows_them() {
     let leader = cluster.leader(SYSTEM_GROUP).await;
     let other = (1..=3).find(|node| *node != leader).unwrap();
     let split = NewBucket { split_keys: SplitKeys::new(&["m"]).unwrap(), ..new_bucket("split") };
-    let needs = SPLIT_KEYS_CLUSTER_VERSION;
+    let needs = SERVING_CLUSTER_VERSION;
     for node in [leader, other] {
         let refused = cluster.node(node).create_bucket(split.clone()).await;
         let too_old = ProposeError::NotFinalized { needs, has: 1 };

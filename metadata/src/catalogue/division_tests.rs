@@ -246,7 +246,7 @@ async fn interrupted_sagas_are_finished_in_the_object_group() {
         let set = SetBucketState { name: bucket_name.into(), bucket_id: made.id, state };
         step(&catalogue, Change::SetBucketState(set)).await;
         if is_frozen {
-            step(&catalogue, Change::FreezeBucket(FreezeBucket { bucket_id: made.id })).await;
+            step(&catalogue, Change::FreezeBucket(FreezeBucket { bucket_id: made.id, epoch: None })).await;
         }
     }
     copy_dir(&live, &cut);

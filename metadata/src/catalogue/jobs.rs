@@ -23,7 +23,8 @@ use std::time::Duration;
 /// Rows freed by one command: small enough not to delay the foreground commands of a batch.
 const RELEASE_ROWS: u32 = 128;
 
-/// Shortest pause after a pass over the queued bodies that failed, or that a node without an answer delays.
+/// Shortest pause after a pass over the queued bodies that failed, or that a node delays that does not answer
+/// or is behind.
 const RELEASE_RETRY_MIN_MS: u64 = 1_000;
 
 /// Longest pause after such passes; it doubles with each.
@@ -48,6 +49,15 @@ pub(super) struct ReleasePass {
     pub(super) read_elsewhere: usize,
     /// Nodes that did not answer which bodies they read, so that nothing of a batch was freed.
     pub(super) unanswered: BTreeSet<NodeId>,
+    /// Nodes that have not applied the rows of a batch, so that nothing of it was freed.
+    pub(super) behind: BTreeSet<NodeId>,
+}
+
+impl ReleasePass {
+    /// True if no node delays a batch.
+    fn is_complete(&self) -> bool {
+        self.unanswered.is_empty() && self.behind.is_empty()
+    }
 }
 
 /// Begin of the next pass over the queued bodies.
@@ -64,7 +74,7 @@ enum NextPass {
 impl NextPass {
     /// The begin after a pass. Counts the passes in a row that did not complete.
     fn following(pass: &Result<ReleasePass, StoreError>, failures: &mut u32) -> Self {
-        let is_complete = pass.as_ref().is_ok_and(|pass| pass.unanswered.is_empty());
+        let is_complete = pass.as_ref().is_ok_and(ReleasePass::is_complete);
         if !is_complete {
             *failures = failures.saturating_add(1);
             return Self::After(doubled_wait(*failures, RELEASE_RETRY_MIN_MS, RELEASE_RETRY_MAX_MS));
@@ -114,9 +124,13 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
 
 fn log_delay(pass: &Result<ReleasePass, StoreError>) {
     match pass {
-        Ok(pass) if pass.unanswered.is_empty() => {}
-        Ok(ReleasePass { unanswered, .. }) => {
-            tracing::info!(?unanswered, "the readers of some nodes are unknown; deleted bodies stay queued");
+        Ok(pass) if pass.is_complete() => {}
+        Ok(ReleasePass { unanswered, behind, .. }) => {
+            tracing::info!(
+                ?unanswered,
+                ?behind,
+                "the readers of some nodes are unknown; deleted bodies stay queued"
+            );
         }
         Err(error) => tracing::warn!(%error, "failed to free bodies; they stay queued; retrying"),
     }
@@ -263,10 +277,11 @@ impl CatalogueInner {
                 let ids = queued.bodies.iter().map(|(body, _)| body.0).collect();
                 let read = self.bodies_read_elsewhere(group.id, queued.applied, ids).await;
                 let read = read.map_err(|error| StoreError(error.to_string()))?;
-                if !read.unanswered.is_empty() {
+                if !read.is_complete() {
                     // The same nodes would delay the other batches of the group.
                     waiting += queued.bodies.len() as i64;
                     pass.unanswered.extend(read.unanswered);
+                    pass.behind.extend(read.behind);
                     break;
                 }
                 for (body, scope) in queued.bodies {
@@ -312,13 +327,17 @@ mod tests {
     #[test]
     fn a_pass_that_did_not_complete_is_repeated_after_a_growing_pause() {
         let after = |seconds| NextPass::After(Duration::from_secs(seconds));
-        let unanswered = || Ok(ReleasePass { read_elsewhere: 1, unanswered: BTreeSet::from([NodeId(2)]) });
+        let nodes = || BTreeSet::from([NodeId(2)]);
+        let unanswered =
+            || Ok(ReleasePass { read_elsewhere: 1, unanswered: nodes(), ..ReleasePass::default() });
+        let behind = || Ok(ReleasePass { read_elsewhere: 1, behind: nodes(), ..ReleasePass::default() });
         let failed = || Err(StoreError("too few nodes respond".into()));
         let mut failures = 0;
         for pause in [1, 2, 4, 8, 16, 30, 30] {
             assert_eq!(NextPass::following(&unanswered(), &mut failures), after(pause));
         }
         assert_eq!(NextPass::following(&failed(), &mut failures), after(30));
+        assert_eq!(NextPass::following(&behind(), &mut failures), after(30));
         let read = Ok(ReleasePass { read_elsewhere: 1, ..ReleasePass::default() });
         let within = NextPass::Within(READ_ELSEWHERE_PAUSE);
         assert_eq!(NextPass::following(&read, &mut failures), within);

@@ -58,8 +58,8 @@ impl Catalogue {
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }
 
-    /// Deletes an access key and its quota. The usage attributed to it continues to be counted. When this
-    /// returns, no storage node that answers accepts the key.
+    /// Deletes an access key and its quota. The usage attributed to it continues to be counted. Other nodes
+    /// may accept the key until [`Catalogue::until_applied_elsewhere`] returns.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -70,9 +70,7 @@ impl Catalogue {
             .propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::DeleteCredential(delete))))
             .await?;
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
-        self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await?;
-        self.inner.until_applied_elsewhere().await;
-        Ok(())
+        self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await
     }
 
     /// Usage that is attributed to an access key, in all buckets.

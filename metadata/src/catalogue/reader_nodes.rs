@@ -5,11 +5,13 @@
 //! [`UNREACHABLE_READERS`] it is not waited for any more. Without a majority such a node serves no new
 //! request, and its rows stay as they are until it has caught up. A read that it goes on with ends with an
 //! error at the worst and never with wrong bytes: body ids are never used again, and every byte is verified.
+//! A node that answers is waited for without a limit, also if it has not applied what the question is about.
 //!
 //! Nothing is stored. After a restart the time is measured from the first question without an answer.
 
 use mlgw_common::time::Instant;
 use mlgw_common::{NodeId, SegmentId};
+use mlgw_formats::member_calls::ReadersReply;
 use mlgw_formats::schema::{Node, NodeRole};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,26 @@ const _: () = assert!(UNREACHABLE_READERS.as_secs() < FORGOTTEN.as_secs());
 
 /// True for a segment that a reader of this node has pinned.
 type SegmentPinCheck = Arc<dyn Fn(SegmentId) -> bool + Send + Sync>;
+
+/// Answers of the other storage nodes.
+#[derive(Debug, Default)]
+pub(super) struct ReadElsewhere {
+    /// Bodies that are pinned on another node.
+    pub(super) bodies: BTreeSet<u64>,
+    /// Segments that are pinned on another node.
+    pub(super) segments: BTreeSet<u64>,
+    /// Nodes that did not answer and are waited for: their readers are unknown.
+    pub(super) unanswered: BTreeSet<NodeId>,
+    /// Nodes that answered and have not applied the entry of the question: they may get further readers.
+    pub(super) behind: BTreeSet<NodeId>,
+}
+
+impl ReadElsewhere {
+    /// True if nothing but the named bodies and segments is read on another node, or may be.
+    pub(super) fn is_complete(&self) -> bool {
+        self.unanswered.is_empty() && self.behind.is_empty()
+    }
+}
 
 /// Storage nodes other than `own` that are not removed.
 pub(super) fn nodes_with_readers<'a>(nodes: impl Iterator<Item = &'a Node>, own: NodeId) -> Vec<NodeId> {
@@ -106,14 +128,24 @@ impl ReaderQuestions {
         segments.into_iter().filter(|id| is_pinned(SegmentId(*id))).collect()
     }
 
-    /// Records which nodes answered a question of the time `at`. Returns the others that are waited for.
-    pub(super) fn record(
+    /// What other nodes read, by their answers to a question of the time `at`.
+    pub(super) fn read_elsewhere(
         &self,
         nodes: &[NodeId],
-        answered: &BTreeSet<NodeId>,
+        answers: BTreeMap<NodeId, ReadersReply>,
         at: Instant,
-    ) -> BTreeSet<NodeId> {
-        self.unanswered.lock().record(nodes, answered, at)
+    ) -> ReadElsewhere {
+        let answered: BTreeSet<NodeId> = answers.keys().copied().collect();
+        let unanswered = self.unanswered.lock().record(nodes, &answered, at);
+        let mut read = ReadElsewhere { unanswered, ..ReadElsewhere::default() };
+        for (node, reply) in answers {
+            if reply.is_behind {
+                read.behind.insert(node);
+            }
+            read.bodies.extend(reply.bodies);
+            read.segments.extend(reply.segments);
+        }
+        read
     }
 
     /// Replaces [`UNREACHABLE_READERS`].
@@ -125,11 +157,12 @@ impl ReaderQuestions {
 
 #[cfg(test)]
 mod tests {
-    use super::{FORGOTTEN, UNREACHABLE_READERS, UnansweredNodes, nodes_with_readers};
+    use super::{FORGOTTEN, ReaderQuestions, UNREACHABLE_READERS, UnansweredNodes, nodes_with_readers};
     use mlgw_common::NodeId;
     use mlgw_common::time::Instant;
+    use mlgw_formats::member_calls::ReadersReply;
     use mlgw_formats::schema::{Node, NodeRole, NodeState};
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
     const TWO: NodeId = NodeId(2);
@@ -176,6 +209,27 @@ mod tests {
         assert_eq!(asked_after(161, &[THREE]), set(&[TWO]), "it answers again");
         assert_eq!(asked_after(162, &[]), set(&NODES), "its time begins again");
         assert_eq!(asked_after(190, &[]), set(&[THREE]));
+    }
+
+    #[test]
+    fn a_node_that_is_behind_is_waited_for_without_a_limit() {
+        let questions = ReaderQuestions::default();
+        let begin = Instant::now();
+        let asked_after = |answers: &[(NodeId, ReadersReply)], seconds: u64| {
+            let answers: BTreeMap<NodeId, ReadersReply> = answers.iter().cloned().collect();
+            questions.read_elsewhere(&NODES, answers, begin + Duration::from_secs(seconds))
+        };
+        let behind = ReadersReply { bodies: vec![7], segments: vec![8], is_behind: true };
+        for seconds in [0, 60, 120, 600] {
+            let read = asked_after(&[(TWO, behind.clone()), (THREE, ReadersReply::default())], seconds);
+            assert_eq!((&read.unanswered, &read.behind), (&set(&[]), &set(&[TWO])), "{seconds} s");
+            assert!(!read.is_complete() && read.bodies.contains(&7) && read.segments.contains(&8));
+        }
+        let read = asked_after(&[(THREE, ReadersReply::default())], 601);
+        assert_eq!((read.unanswered, read.behind), (set(&[TWO]), set(&[])), "it does not answer any more");
+        let current = ReadersReply { is_behind: false, ..behind };
+        let read = asked_after(&[(TWO, current), (THREE, ReadersReply::default())], 602);
+        assert!(read.is_complete() && read.bodies.contains(&7));
     }
 
     #[test]

@@ -21,7 +21,9 @@
 //! answer.
 //!
 //! A node that does not answer delays everything that it was asked about, for a limited time
-//! ([`reader_nodes`](super::reader_nodes)). A refusal is no answer: an older build refuses the question.
+//! ([`reader_nodes`](super::reader_nodes)). A refusal is no answer: an older build refuses the question. A
+//! node that has not applied the entry yet answers that it is behind, and delays everything until it has: it
+//! runs, and may get further readers.
 //!
 //! Nothing is stored. After a power failure this node has no readers, and what was not freed is asked about
 //! again.
@@ -30,17 +32,17 @@ use super::Catalogue;
 use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
 use super::options::BarrierError;
-use super::reader_nodes::nodes_with_readers;
+use super::reader_nodes::{ReadElsewhere, nodes_with_readers};
 use crate::raft::peers::{CallRefused, MemberLane, MemberPeers};
 use crate::raft::remote::RemoteNetwork;
 use crate::view::RowReader as _;
 use futures_util::future::join_all;
 use mlgw_common::time::{Instant, sleep, timeout};
-use mlgw_common::{BodyId, NodeId, SegmentId};
+use mlgw_common::{BodyId, SegmentId};
 use mlgw_formats::member_calls::{MemberReply, MemberRequest, READERS_BODIES_MAX, ReadersCall, ReadersReply};
 use mlgw_formats::schema::decode;
 use mlgw_formats::schema::meta::{LogPosition, MetaRow};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,17 +59,6 @@ const APPLIED_ELSEWHERE_MAX: Duration = Duration::from_secs(10);
 const APPLIED_PAUSE: Duration = Duration::from_millis(200);
 
 const _: () = assert!(APPLY_MAX.as_secs() < ANSWER_MAX.as_secs());
-
-/// Answers of the other storage nodes.
-#[derive(Debug, Default)]
-pub(super) struct ReadElsewhere {
-    /// Bodies that are pinned on another node.
-    pub(super) bodies: BTreeSet<u64>,
-    /// Segments that are pinned on another node.
-    pub(super) segments: BTreeSet<u64>,
-    /// Nodes that did not answer and are waited for: their readers are unknown.
-    pub(super) unanswered: BTreeSet<NodeId>,
-}
 
 impl Catalogue {
     /// Sets the function that returns true for a segment that a reader of this node has pinned. Other nodes
@@ -89,6 +80,14 @@ impl Catalogue {
     ) -> Result<BTreeSet<SegmentId>, BarrierError> {
         self.inner.segments_in_use(segments).await
     }
+
+    /// Waits until every storage node that answers has applied what this node has applied of the system
+    /// group, at most 10 s: buckets, access keys and nodes. Call this after a change that other nodes must
+    /// have before it is reported, and while no lock is held. A server without peers does not wait. A node
+    /// that does not answer serves nothing once it has no majority.
+    pub async fn until_applied_elsewhere(&self) {
+        self.inner.until_applied_elsewhere().await;
+    }
 }
 
 impl CatalogueInner {
@@ -104,9 +103,8 @@ impl CatalogueInner {
         self.ask_readers(ReadersCall { group, applied: Some(applied), bodies, segments: Vec::new() }).await
     }
 
-    /// Waits until every storage node that answers has applied what this node has applied of the system group,
-    /// at most [`APPLIED_ELSEWHERE_MAX`]. A node that does not answer serves nothing once it has no majority.
-    pub(super) async fn until_applied_elsewhere(&self) {
+    /// Waits as [`Catalogue::until_applied_elsewhere`] does, at most [`APPLIED_ELSEWHERE_MAX`].
+    async fn until_applied_elsewhere(&self) {
         let position = self.groups.system().state().get(&MetaRow::Applied.row());
         let Some(applied) = position.ok().flatten().and_then(|row| decode::<LogPosition>(&row).ok()) else {
             return;
@@ -116,7 +114,7 @@ impl CatalogueInner {
             let question =
                 ReadersCall { group: SYSTEM_GROUP, applied: Some(applied), ..ReadersCall::default() };
             match self.ask_readers(question).await {
-                Ok(read) if read.unanswered.is_empty() => return,
+                Ok(read) if read.is_complete() => return,
                 Ok(_) if Instant::now() < until => sleep(APPLIED_PAUSE).await,
                 Ok(_) | Err(_) => return,
             }
@@ -129,7 +127,7 @@ impl CatalogueInner {
             let ids = asked.iter().map(|segment| segment.0).collect();
             let question = ReadersCall { group: SYSTEM_GROUP, segments: ids, ..ReadersCall::default() };
             let read = self.ask_readers(question).await?;
-            let is_used = |id: &SegmentId| !read.unanswered.is_empty() || read.segments.contains(&id.0);
+            let is_used = |id: &SegmentId| !read.is_complete() || read.segments.contains(&id.0);
             used.extend(asked.iter().copied().filter(is_used));
         }
         Ok(used)
@@ -158,39 +156,35 @@ impl CatalogueInner {
             let request = MemberRequest::Readers(question.clone());
             network.call(node, MemberLane::Log, request, asked_at + ANSWER_MAX)
         });
-        let answers = join_all(asking).await;
-        let mut read = ReadElsewhere::default();
-        let mut answered = BTreeSet::new();
-        for (node, answer) in nodes.iter().zip(answers) {
+        let mut answers = BTreeMap::new();
+        for (node, answer) in nodes.iter().zip(join_all(asking).await) {
             match answer {
-                Ok(MemberReply::Readers(reply)) => {
-                    answered.insert(*node);
-                    read.bodies.extend(reply.bodies);
-                    read.segments.extend(reply.segments);
-                }
+                Ok(MemberReply::Readers(reply)) => drop(answers.insert(*node, reply)),
                 Ok(other) => tracing::debug!(%node, ?other, "an answer about readers does not fit"),
                 Err(error) => tracing::debug!(%node, %error, "the readers of a node are unknown"),
             }
         }
-        read.unanswered = self.readers.record(&nodes, &answered, asked_at);
-        Ok(read)
+        Ok(self.readers.read_elsewhere(&nodes, answers, asked_at))
     }
 
     /// Answers the question of another node.
     pub(super) async fn serve_readers(&self, call: ReadersCall) -> Result<MemberReply, CallRefused> {
+        let mut is_behind = false;
         if let (Some(entry), Some(member)) = (call.applied, self.groups.get(call.group)) {
-            let is_applied = tokio::select! {
-                applied = timeout(APPLY_MAX, member.applied(entry.index)) => matches!(applied, Ok(Ok(()))),
-                () = self.stop.cancelled() => false,
+            let applied = tokio::select! {
+                applied = timeout(APPLY_MAX, member.applied(entry.index)) => applied,
+                () = self.stop.cancelled() => Ok(Err(BarrierError::Stopping)),
             };
-            if !is_applied {
-                let why = format!("this node has not applied entry {} of group {}", entry.index, call.group);
-                return Err(CallRefused(why));
-            }
+            is_behind = match applied {
+                Ok(Ok(())) => false,
+                // It will have no readers soon.
+                Ok(Err(error)) => return Err(CallRefused(error.to_string())),
+                Err(_) => true,
+            };
         }
         let is_pinned = |body: &u64| self.resident.pins.is_pinned(BodyId(*body));
         let bodies = call.bodies.into_iter().filter(is_pinned).collect();
         let segments = self.readers.pinned_segments(call.segments);
-        Ok(MemberReply::Readers(ReadersReply { bodies, segments }))
+        Ok(MemberReply::Readers(ReadersReply { bodies, segments, is_behind }))
     }
 }

@@ -8,13 +8,13 @@ use super::testing::{NOW, bucket, delete, extent, key, options, version};
 use crate::raft::peers::CallRefused;
 use crate::view::RowReader as _;
 use mlgw_common::{BodyId, NodeId, SegmentId};
-use mlgw_formats::command::{Change, Command, ObjectChange, PutNode, PutObject};
+use mlgw_formats::command::{Change, Command, ObjectChange, PutCredential, PutNode, PutObject};
 use mlgw_formats::key::Family;
 use mlgw_formats::member_calls::{
     MemberAnswer, MemberCall, MemberReply, MemberRequest, READERS_BODIES_MAX, ReadersCall, ReadersReply,
 };
 use mlgw_formats::schema::meta::{LogPosition, MetaRow};
-use mlgw_formats::schema::{Bucket, ExtentPage, Node, decode};
+use mlgw_formats::schema::{Bucket, Credential, ExtentPage, Node, decode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,11 +135,28 @@ async fn a_node_that_has_not_applied_the_deletion_delays_the_release() {
     let body = nodes.put_long().await;
     nodes.cluster.network.hold_entries(nodes.other);
     nodes.delete().await;
-    let pass = nodes.release().await;
-    assert_eq!(pass.unanswered, set(&[nodes.other]));
+    let behind = set(&[nodes.other]);
+    until(async || (nodes.release().await.behind == behind).then_some(())).await;
     assert_eq!(nodes.pages(nodes.leader(), body), 1);
     nodes.cluster.network.pass_entries(nodes.other);
     nodes.until_freed(body).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_wait_for_other_nodes_all_of_them_know_a_changed_access_key() {
+    let nodes = StorageNodes::new().await;
+    for number in 0..5 {
+        let description = format!("version {number}");
+        let credential =
+            Credential { access_key: "AK".into(), description: description.clone(), ..Credential::default() };
+        let put = Command::from(Change::PutCredential(PutCredential { credential }));
+        until(async || nodes.leader().propose(put.clone()).await.ok()).await;
+        nodes.leader().until_applied_elsewhere().await;
+        for (node, catalogue) in &nodes.cluster.nodes {
+            let known = catalogue.credential("AK").map(|key| key.description.clone());
+            assert_eq!(known.as_ref(), Some(&description), "node {node}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,7 +186,7 @@ async fn a_reader_that_comes_after_the_answer_of_its_node_finds_that_the_body_is
         let asked = nodes.leader().inner().bodies_read_elsewhere(SYSTEM_GROUP, applied, vec![body.0]);
         let read = asked.await.ok()?;
         nodes.cluster.network.pass_entries(nodes.other);
-        read.unanswered.is_empty().then_some(read)
+        read.is_complete().then_some(read)
     })
     .await;
     assert!(read.bodies.is_empty(), "no other node reads it");
@@ -238,7 +255,7 @@ async fn a_server_without_peers_asks_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_names_what_is_pinned_and_refuses_a_question_about_a_later_entry() {
+async fn a_node_names_what_is_pinned_and_states_if_it_is_behind_the_question() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let asked = async |group: u32, index: u64| {
@@ -248,9 +265,13 @@ async fn a_node_names_what_is_pinned_and_refuses_a_question_about_a_later_entry(
         let answer = catalogue.serve_call(NodeId(2), call).await?;
         Ok::<_, CallRefused>(MemberAnswer::read(answer).unwrap())
     };
+    let answer = |bodies: &[u64], segments: &[u64]| ReadersReply {
+        bodies: bodies.to_vec(),
+        segments: segments.to_vec(),
+        is_behind: false,
+    };
     let reply = |bodies: &[u64], segments: &[u64]| {
-        let reply = ReadersReply { bodies: bodies.to_vec(), segments: segments.to_vec() };
-        Ok::<_, CallRefused>(MemberReply::Readers(reply))
+        Ok::<_, CallRefused>(MemberReply::Readers(answer(bodies, segments)))
     };
     assert_eq!(asked(SYSTEM_GROUP, 1).await, reply(&[], &[]));
     let pin = catalogue.pin(BodyId(5));
@@ -258,8 +279,8 @@ async fn a_node_names_what_is_pinned_and_refuses_a_question_about_a_later_entry(
     assert_eq!(asked(SYSTEM_GROUP, 1).await, reply(&[5], &[6]));
     // It has no reader of a group of which it has no member, and no entry to wait for.
     assert_eq!(asked(9, u64::MAX).await, reply(&[5], &[6]));
-    let refused = asked(SYSTEM_GROUP, u64::MAX).await.unwrap_err();
-    assert!(refused.0.contains("has not applied"), "{refused}");
+    let behind = ReadersReply { is_behind: true, ..answer(&[5], &[6]) };
+    assert_eq!(asked(SYSTEM_GROUP, u64::MAX).await, Ok(MemberReply::Readers(behind)));
     drop(pin);
     assert_eq!(asked(SYSTEM_GROUP, 1).await, reply(&[], &[6]));
     catalogue.shutdown().await;

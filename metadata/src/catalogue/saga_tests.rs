@@ -4,6 +4,7 @@
 use super::model_tests::{copy_dir, four_groups};
 use super::testing::{NOW, bucket, delete, do_put, key, name, new_bucket, put, version};
 use super::{Catalogue, DeleteBucketError, NewBucket, ProposeError};
+use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{
     Change, Command, CreateBucket, FreezeBucket, MirrorBucket, Reject, Reply, SetBucketState, ThawBucket,
 };
@@ -17,6 +18,14 @@ async fn step(catalogue: &Catalogue, group: u32, change: Change) -> Result<Reply
 
 fn state(id: u64, state: BucketState) -> Change {
     Change::SetBucketState(SetBucketState { name: "alpha".into(), bucket_id: id, state: state as i32 })
+}
+
+fn freeze(bucket_id: u64, epoch: Option<u64>) -> Change {
+    Change::FreezeBucket(FreezeBucket { bucket_id, epoch })
+}
+
+fn thaw(bucket_id: u64, epoch: Option<u64>) -> Change {
+    Change::ThawBucket(ThawBucket { bucket_id, epoch })
 }
 
 /// The catalogue as the next start finds it after a kill.
@@ -60,9 +69,7 @@ async fn an_interrupted_deletion_is_decided_again_at_open() {
         }
         step(&catalogue, 0, state(alpha.id, BucketState::Deleting)).await.unwrap();
         for group in 0..frozen {
-            step(&catalogue, group, Change::FreezeBucket(FreezeBucket { bucket_id: alpha.id }))
-                .await
-                .unwrap();
+            step(&catalogue, group, freeze(alpha.id, None)).await.unwrap();
         }
         let catalogue = kill_and_reopen(catalogue, &one, &two).await;
         match catalogue.bucket("alpha") {
@@ -73,6 +80,55 @@ async fn an_interrupted_deletion_is_decided_again_at_open() {
                 do_put(&catalogue, &again, "a", 1).await;
             }
         }
+        catalogue.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_freeze_of_an_earlier_deletion_does_not_freeze_an_active_bucket() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
+    catalogue.raise_cluster_version(SERVING_CLUSTER_VERSION).await.unwrap();
+    let alpha = bucket(&catalogue, "alpha").await;
+    do_put(&catalogue, &alpha, "z", 1).await;
+    // The runner before this one proposed the same freezes, and they were delayed.
+    assert_eq!(catalogue.delete_bucket(&name("alpha")).await, Err(DeleteBucketError::NotEmpty));
+    let active = catalogue.bucket("alpha").unwrap();
+    assert_eq!((active.state(), active.epoch), (BucketState::Active, alpha.epoch + 1));
+    for group in 0..4 {
+        let delayed = step(&catalogue, group, freeze(alpha.id, Some(alpha.epoch))).await;
+        assert_eq!(delayed, Err(ProposeError::Rejected(Reject::StaleEpoch)), "group {group}");
+    }
+    for object in ["a", "b", "m", "z"] {
+        do_put(&catalogue, &active, object, 1).await;
+    }
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_return_to_active_is_completed_at_open() {
+    for thawed in 1..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+        let catalogue = Catalogue::open(four_groups(&one)).await.unwrap();
+        catalogue.raise_cluster_version(SERVING_CLUSTER_VERSION).await.unwrap();
+        let alpha = bucket(&catalogue, "alpha").await;
+        step(&catalogue, 0, state(alpha.id, BucketState::Deleting)).await.unwrap();
+        for group in 0..4 {
+            step(&catalogue, group, freeze(alpha.id, Some(alpha.epoch))).await.unwrap();
+        }
+        let next = MirrorBucket { epoch: alpha.epoch + 1, ..MirrorBucket::from(&*alpha) };
+        for group in 0..thawed {
+            step(&catalogue, group, Change::MirrorBucket(next.clone())).await.unwrap();
+            step(&catalogue, group, thaw(alpha.id, Some(next.epoch))).await.unwrap();
+        }
+        let catalogue = kill_and_reopen(catalogue, &one, &two).await;
+        let again = catalogue.bucket("alpha").expect("it was decided to keep it");
+        assert_eq!((again.state(), again.epoch), (BucketState::Active, next.epoch));
+        for object in ["a", "b", "m", "z"] {
+            do_put(&catalogue, &again, object, 1).await;
+        }
+        assert_eq!(catalogue.delete_bucket(&name("alpha")).await, Err(DeleteBucketError::NotEmpty));
         catalogue.shutdown().await;
     }
 }
@@ -102,12 +158,12 @@ async fn a_write_into_a_frozen_bucket_waits_for_the_decision() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
     let alpha = bucket(&catalogue, "alpha").await;
-    step(&catalogue, 0, Change::FreezeBucket(FreezeBucket { bucket_id: alpha.id })).await.unwrap();
+    step(&catalogue, 0, freeze(alpha.id, None)).await.unwrap();
     let waiting = tokio::spawn({
         let (catalogue, alpha) = (catalogue.clone(), Arc::clone(&alpha));
         async move { do_put(&catalogue, &alpha, "a", 1).await }
     });
-    step(&catalogue, 0, Change::ThawBucket(ThawBucket { bucket_id: alpha.id })).await.unwrap();
+    step(&catalogue, 0, thaw(alpha.id, None)).await.unwrap();
     assert!(matches!(waiting.await.unwrap(), Reply::Written(_)));
     catalogue.shutdown().await;
 }

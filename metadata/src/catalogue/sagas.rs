@@ -5,17 +5,22 @@
 //! mirror into every group of the bucket, then set `Active`. Delete: set `Deleting`, freeze every group that
 //! finds the bucket empty, then drop it group by group and free the name. If a group has objects, every group
 //! gets the next epoch and is thawed, and the bucket returns to `Active`. A crash in between leaves the state
-//! `Creating` or `Deleting`. The next open continues: it finishes a creation and decides a deletion again.
+//! `Creating` or `Deleting`. The next open continues: it finishes a creation and decides a deletion again. If
+//! a group has the next epoch already, the decision was to keep the bucket, and stays.
 //!
 //! A saga runs on the leader of the system group only, and its commands to that group enter the log of that
 //! leadership only. The next leader resumes it; a runner that has lost the leadership cannot complete a step
 //! that the next one has decided otherwise. Other nodes send the whole saga to the leader.
+//!
+//! A command to another group may be delayed until a later runner has decided. So freezes and thaws name the
+//! epoch of their decision, and a group with a higher one rejects them.
 
 use super::groups::SYSTEM_GROUP;
 use super::inner::{CatalogueInner, propose_error, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_common::{BucketName, ObjectKey};
+use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{
     Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject,
     RemoveBucket, Reply, SetBucketState, SplitKey, ThawBucket,
@@ -188,11 +193,12 @@ impl Saga<'_> {
     async fn delete(&self, remove: &RemoveBucket) -> Result<Reply, ProposeError> {
         let bucket = self.catalogue.resident.bucket(&remove.name);
         let bucket = bucket.filter(|bucket| bucket.id == remove.bucket_id).ok_or(Reject::NoSuchBucket)?;
-        match self.set_state(&bucket, BucketState::Deleting).await {
-            Ok(_) => {}
+        // With its present epoch: this node may not have applied everything before the command.
+        let bucket = match self.set_state(&bucket, BucketState::Deleting).await {
+            Ok(bucket) => bucket,
             Err(ProposeError::Rejected(_)) => return Err(Reject::NoSuchBucket.into()),
             Err(error) => return Err(error),
-        }
+        };
         if begun(self.decide_delete(&bucket).await)? {
             Ok(Reply::Done)
         } else {
@@ -201,14 +207,14 @@ impl Saga<'_> {
     }
 
     /// Removes a bucket that is being deleted and returns true if every group finds it empty; else makes it
-    /// active again.
+    /// active again, or completes that of an interrupted saga.
     async fn decide_delete(&self, bucket: &Bucket) -> Result<bool, ProposeError> {
         for group in self.catalogue.groups_of(bucket.bucket_id()) {
-            let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: bucket.id });
-            match self.propose(group, freeze).await {
+            let freeze = FreezeBucket { bucket_id: bucket.id, epoch: self.named_epoch(bucket.epoch) };
+            match self.propose(group, Change::FreezeBucket(freeze)).await {
                 // A group without a mirror of the bucket dropped it before a crash.
                 Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => {}
-                Err(ProposeError::Rejected(Reject::BucketNotEmpty)) => {
+                Err(ProposeError::Rejected(Reject::BucketNotEmpty | Reject::StaleEpoch)) => {
                     self.reactivate(bucket).await?;
                     return Ok(false);
                 }
@@ -236,10 +242,17 @@ impl Saga<'_> {
         let next = MirrorBucket { epoch: bucket.epoch + 1, ..MirrorBucket::from(bucket) };
         for group in self.catalogue.groups_of(bucket.bucket_id()) {
             self.propose(group, Change::MirrorBucket(next.clone())).await?;
-            self.propose(group, Change::ThawBucket(ThawBucket { bucket_id: bucket.id })).await?;
+            let thaw = ThawBucket { bucket_id: bucket.id, epoch: self.named_epoch(next.epoch) };
+            self.propose(group, Change::ThawBucket(thaw)).await?;
         }
         self.set_state(bucket, BucketState::Active).await?;
         Ok(())
+    }
+
+    /// The epoch as commands name it; `None` while a member may be of a build that would ignore it.
+    fn named_epoch(&self, epoch: u64) -> Option<u64> {
+        let is_known = self.catalogue.resident.cluster_version() >= SERVING_CLUSTER_VERSION;
+        is_known.then_some(epoch)
     }
 
     /// Proposes a step. A step in the system group enters the log of this leadership only; one in another

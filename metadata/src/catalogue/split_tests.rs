@@ -6,7 +6,7 @@ use super::testing::{NOW, bucket, delete, do_put, key, name, new_bucket, options
 use super::{Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, read};
 use crate::view::RowReader as _;
 use mlgw_common::SplitKeys;
-use mlgw_formats::cluster_version::SPLIT_KEYS_CLUSTER_VERSION;
+use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{
     Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reply, SetBucketState, SplitKey,
 };
@@ -125,7 +125,7 @@ async fn an_interrupted_creation_is_finished_in_all_groups_of_a_split_bucket() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("1"), dir.path().join("2"));
         let catalogue = Catalogue::open(three_groups(&one)).await.unwrap();
-        catalogue.raise_cluster_version(SPLIT_KEYS_CLUSTER_VERSION).await.unwrap();
+        catalogue.raise_cluster_version(SERVING_CLUSTER_VERSION).await.unwrap();
         let split = |(key, group): (&str, u32)| SplitKey { key: key.to_owned(), group };
         let (name, owner) = ("data".to_owned(), "o".to_owned());
         let splits = [("d", 2), ("m", 0)].map(split).to_vec();
@@ -156,7 +156,7 @@ async fn an_interrupted_deletion_is_finished_in_all_groups_of_a_split_bucket() {
         let set = SetBucketState { name: "data".into(), bucket_id, state };
         step(&catalogue, 0, Change::SetBucketState(set)).await;
         for group in 0..frozen {
-            step(&catalogue, group, Change::FreezeBucket(FreezeBucket { bucket_id })).await;
+            step(&catalogue, group, Change::FreezeBucket(FreezeBucket { bucket_id, epoch: None })).await;
         }
         for group in 0..dropped {
             step(&catalogue, group, Change::DropBucket(DropBucket { bucket_id, rows_max: 10 })).await;
@@ -186,7 +186,7 @@ async fn split_keys_have_no_effect_with_one_group() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_split_bucket_of_a_server_raises_its_version() {
     let dir = tempfile::tempdir().unwrap();
-    let needs = SPLIT_KEYS_CLUSTER_VERSION;
+    let needs = SERVING_CLUSTER_VERSION;
     let build = |cluster_version| CatalogueOptions { cluster_version, ..three_groups(dir.path()) };
     let catalogue = Catalogue::open(build(needs)).await.unwrap();
     let whole = bucket(&catalogue, "whole").await;

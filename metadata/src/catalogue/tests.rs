@@ -1,10 +1,12 @@
 //! The catalogue from outside: open, propose, read, reopen.
 
-use super::testing::{bucket, delete, do_put, key, name, options};
+use super::testing::{NOW, bucket, delete, do_put, key, name, options, put, version};
 use super::{Catalogue, CatalogueOptions, DeleteBucketError, ProposeError};
 use crate::identity::ExpectedServer;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
+use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, PutUploadKey, Reply, SetClusterVersion};
+use mlgw_formats::schema::ObjectVersion;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -29,7 +31,7 @@ async fn objects_are_readable_after_reopening() {
     assert_eq!(keys, (0..100).map(|i| format!("k{i:03}")).collect::<Vec<_>>());
     assert_eq!(catalogue.delete_bucket(&name("data")).await, Err(DeleteBucketError::NotEmpty));
     for i in 0..100 {
-        let command = Command::object(&b, &key(&format!("k{i:03}")), super::testing::NOW, delete());
+        let command = Command::object(&b, &key(&format!("k{i:03}")), NOW, delete());
         assert_eq!(catalogue.propose(command).await, Ok(Reply::Deleted { existed: true }));
     }
     assert_eq!(catalogue.delete_bucket(&name("data")).await, Ok(()));
@@ -135,7 +137,7 @@ async fn cached_objects_match_the_store() {
     let misses = catalogue.metrics().object_misses;
     assert_eq!(catalogue.object(b.bucket_id(), &k).unwrap().unwrap().size, VERSIONS);
     assert_eq!(catalogue.metrics().object_misses, misses, "it came from memory");
-    let command = Command::object(&b, &k, super::testing::NOW, delete());
+    let command = Command::object(&b, &k, NOW, delete());
     catalogue.propose(command).await.unwrap();
     assert_eq!(catalogue.object(b.bucket_id(), &k), Ok(None));
     catalogue.shutdown().await;
@@ -185,5 +187,29 @@ async fn an_older_build_does_not_open_a_catalogue_of_a_later_cluster_version() {
     let catalogue = Catalogue::open(build(2)).await.unwrap();
     assert_eq!(catalogue.cluster_version(), 2);
     assert!(catalogue.object(bucket.bucket_id(), &key("a")).unwrap().is_some());
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn last_modified_grows_from_cluster_version_4_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    let bucket = bucket(&catalogue, "data").await;
+    let written_by_clock_at = async |seconds: i64| {
+        let body = catalogue.body_id().await.unwrap();
+        let modified_ms = NOW.0 + seconds * 1000;
+        let change = put(ObjectVersion { modified_ms, ..version(body, 1) });
+        let reply = catalogue.propose(Command::object(&bucket, &key("k"), NOW, change)).await;
+        let Ok(Reply::Written(written)) = reply else { panic!("{reply:?}") };
+        let stored = catalogue.object(bucket.bucket_id(), &key("k")).unwrap().unwrap();
+        assert_eq!(stored.modified_ms, written.modified_ms);
+        (written.modified_ms - NOW.0) / 1000
+    };
+    assert_eq!(written_by_clock_at(9).await, 9);
+    assert_eq!(written_by_clock_at(5).await, 5, "a build of version 3 stores it as it was sent");
+    catalogue.raise_cluster_version(SERVING_CLUSTER_VERSION).await.unwrap();
+    assert_eq!(written_by_clock_at(3).await, 6);
+    assert_eq!(written_by_clock_at(4).await, 7);
+    assert_eq!(written_by_clock_at(8).await, 8);
     catalogue.shutdown().await;
 }

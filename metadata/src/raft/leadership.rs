@@ -77,7 +77,9 @@ impl Group {
                 passed
             }
         };
-        passed.await.unwrap_or(Err(BarrierError::Stopping))
+        // A reader that joined a running round would otherwise wait for two rounds.
+        let passed = mlgw_common::time::timeout(BARRIER_WAIT, passed).await;
+        passed.map_or(Err(BarrierError::NoQuorum), |passed| passed.unwrap_or(Err(BarrierError::Stopping)))
     }
 
     async fn confirm_barriers(self) {

@@ -146,6 +146,7 @@ fn write(client: u64, value: u64) -> Arc<Command> {
         key: format!("c{client}"),
         now_ms: NOW.0,
         change: Some(ObjectChange::Put(put)),
+        grows_times: false,
     })))
 }
 

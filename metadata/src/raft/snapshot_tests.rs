@@ -47,6 +47,7 @@ pub(super) fn put(i: u64) -> Command {
         key: format!("k{i}"),
         now_ms: NOW.0,
         change: Some(ObjectChange::Put(put)),
+        grows_times: false,
     }))
 }
 

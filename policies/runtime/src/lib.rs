@@ -3,6 +3,7 @@
 //!
 //! - `server_facts`, `facts`, `system`: facts about the server and about an object, for rules;
 //! - `compression`: compression of new objects;
+//! - `deletions`: rules that delete, which a cluster refuses; `following`: policies changed on another node;
 //! - `changes`: differences between two policies;
 //! - `learning`: bounds that adapt to measurements;
 //! - `rule_uptime`: uptime of rules that delete;
@@ -16,6 +17,7 @@
 
 pub mod changes;
 pub mod compression;
+mod deletions;
 pub mod facts;
 pub mod following;
 pub mod learning;
@@ -27,10 +29,12 @@ pub mod system;
 mod tests;
 pub mod watched_files;
 
+pub use deletions::deleting_rules;
 pub use server_facts::{ServerProfile, SystemFacts};
 pub use watched_files::WatchedPolicyFiles;
 
 use arc_swap::ArcSwap;
+use deletions::without_deletions;
 use mlgw_common::Clock;
 use mlgw_formats::command::PutPolicy;
 use mlgw_formats::command::Reject;
@@ -45,7 +49,6 @@ use mlgw_policies::learning::LearningChange;
 use parking_lot::Mutex;
 use reload::Refusals;
 use rule_uptime::RuleUptime;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -212,34 +215,6 @@ impl PolicyDraft {
         let has_given = self.given != SubmittedFiles::NOTHING;
         assert!(!has_given || self.files.is_some(), "submitted files are part of their draft");
     }
-}
-
-/// Refuses a program of a cluster whose rules delete.
-fn refuse_deletions(program: &Program) -> Result<(), PolicyError> {
-    let rules: Vec<String> = mlgw_policies::at_rest::deleting_rules(program).map(str::to_owned).collect();
-    if rules.is_empty() { Ok(()) } else { Err(PolicyError::DeletesInCluster(rules)) }
-}
-
-/// Ids of the rules that would delete checkpoints on a server of this kind: those of the stored files, and
-/// those that the watched files bring at its next start.
-///
-/// # Errors
-/// The reason why the files cannot be read or compiled.
-pub fn deleting_rules(
-    stored: &PolicyFiles,
-    server: &ServerProfile,
-    watched: &WatchedPolicyFiles,
-) -> Result<Vec<String>, String> {
-    let built_in = BuiltInLayers::load().map_err(|wrong| InvalidPolicyFiles(wrong).to_string())?;
-    let content = watched.read()?;
-    let update = PolicyFilesUpdate { custom: content.custom, frameworks: content.frameworks };
-    let mut rules = BTreeSet::new();
-    for files in [stored.clone(), merged_with_running(update, stored)] {
-        let program = compile(&built_in, server.environment, server, &files, SubmittedFiles::NOTHING);
-        let program = program.map_err(|wrong| wrong.to_string())?;
-        rules.extend(mlgw_policies::at_rest::deleting_rules(&program).map(str::to_owned));
-    }
-    Ok(rules.into_iter().collect())
 }
 
 impl RunningPolicy {
@@ -565,9 +540,9 @@ impl Policies {
             move || compile(&policies.built_in, policies.server.environment, &policies.server, &files, given);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
-        let compiled = compiled.map_err(PolicyError::Wrong)?;
+        let mut compiled = compiled.map_err(PolicyError::Wrong)?;
         if self.catalogue.is_clustered() {
-            refuse_deletions(&compiled)?;
+            compiled = without_deletions(compiled)?;
         }
         Ok(Arc::new(compiled.with_learnt(learnt())))
     }
@@ -664,6 +639,11 @@ fn load_newest(
         version.as_ref().map(|version| learning::from_stored_bounds(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
         Some(files) => compile(built_in, place.environment, place, files, SubmittedFiles::NOTHING)
+            .map_err(PolicyError::Wrong)
+            // A policy that was applied before other nodes served, or by an older build.
+            .and_then(
+                |program| if catalogue.is_clustered() { without_deletions(program) } else { Ok(program) },
+            )
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),

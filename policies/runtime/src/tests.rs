@@ -185,10 +185,11 @@ fn deleting(more: &str) -> String {
 async fn a_cluster_refuses_rules_that_delete_by_their_names() {
     let bench = PolicyBench::open(false).await;
     bench.apply(&deleting("")).await.unwrap();
-    let refused = crate::refuse_deletions(&bench.get().running().program).unwrap_err().to_string();
+    let running = || mlgw_policies::language::Program::clone(&bench.get().running().program);
+    let refused = crate::deletions::without_deletions(running()).unwrap_err().to_string();
     assert!(refused.contains("must not delete") && refused.ends_with("(rules: few)"), "{refused}");
     bench.apply(&rule("b")).await.unwrap();
-    crate::refuse_deletions(&bench.get().running().program).unwrap();
+    crate::deletions::without_deletions(running()).unwrap();
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ FINISH_SECONDS_MAX = 60
 WINDOWS = 5
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 LAST = re.compile(rb"(?i)\r\nconnection: *close")
-CODE = re.compile(rb"<Code>(\w+)</Code>")
+REASON = re.compile(rb"<(?:Code|Reason)>(\w+)<")
 
 
 @dataclass
@@ -89,8 +89,7 @@ class Connection:
         if self.answer.startswith(b"HTTP/1.1 200 "):
             sent.done = time.perf_counter()
         else:
-            code = CODE.search(self.answer)
-            sent.failure = f"{self.answer[9:12].decode()} {code.group(1).decode() if code else ''}".strip()
+            sent.failure = b" ".join([self.answer[9:12], *REASON.findall(self.answer)]).decode()
         if LAST.search(self.answer, 0, head + 2):
             raise ConnectionError("it was the last response")
         return sent

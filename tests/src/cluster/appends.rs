@@ -243,14 +243,20 @@ fn everything_is_there(
 /// Waits until every sealed segment has three copies without known damage, and the storage nodes have equal
 /// files. A node that lost its disk is listed with its copies until it notices that.
 fn until_copied(cluster: &TestCluster) {
-    wait_at_most(HEALED_MAX, "the segments of the storage nodes are equal", || {
+    let difference = || {
         let copies = cluster.view(FIRST).copies;
         let mut files: BTreeMap<_, _> = STORAGE.iter().flat_map(|id| segment_files(cluster, *id)).collect();
         files.retain(|_, length| *length > HEADER_BYTES);
-        (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0)
-            && !files.is_empty()
-            && files.keys().all(|name| is_equal_on(cluster, &STORAGE, name))
-    });
+        let different = files.keys().filter(|name| !is_equal_on(cluster, &STORAGE, name));
+        let different: Vec<_> = different.cloned().collect();
+        let is_complete = (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0);
+        let is_equal = is_complete && !files.is_empty() && different.is_empty();
+        (!is_equal).then(|| format!("{copies:?}, different: {different:?}"))
+    };
+    let begun = Instant::now();
+    while let Some(why) = difference() {
+        assert!(begun.elapsed() < HEALED_MAX, "never: the segments of the storage nodes are equal: {why}");
+    }
 }
 
 /// Removes the files of a stopped node's segments. The mark stays.

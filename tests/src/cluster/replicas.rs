@@ -75,6 +75,7 @@ fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
         written.push(key);
     }
     wait_until("every sealed segment is on three nodes", || is_copied_but_for_open_segments(&cluster));
+    the_copies_are_reported(&cluster);
     seal_open_segments(&mut cluster);
     until_equal(&cluster, &STORAGE);
 
@@ -85,7 +86,6 @@ fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
         });
     }
     assert_eq!(segment_files(&cluster, GATEWAY), BTreeMap::new(), "a gateway stores nothing");
-    the_copies_are_reported(&cluster);
     let client = cluster.client(GATEWAY);
     cluster.block_on(async {
         for key in keys_before().chain(written) {

@@ -116,7 +116,7 @@ pub(super) type NodeSettings = fn(ServerSetup) -> ServerSetup;
 
 /// Returns a loopback address that nothing else uses, also not while its node is stopped: its host is made of
 /// the id of this process, and no connection gets its port.
-fn unused_address() -> SocketAddr {
+pub(super) fn unused_address() -> SocketAddr {
     static NEXT_PORT: AtomicU16 = AtomicU16::new(FIRST_PORT);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let host = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
@@ -158,7 +158,9 @@ impl TestMember {
     /// Returns a node on this directory, with an address of its own.
     fn new(dir: &Path, settings: NodeSettings) -> Self {
         let address = unused_address();
-        let setup = settings(ServerSetup::new(dir)).with("cluster.listen", address);
+        // No load balancer needs time to notice a stop.
+        let setup = ServerSetup::new(dir).with("s3.shutdown_delay", "0s");
+        let setup = settings(setup).with("cluster.listen", address);
         Self { setup, address, process: None }
     }
 }
@@ -395,6 +397,18 @@ impl TestCluster {
     /// Sends SIGTERM to a node, and expects that it ends with the exit status 0.
     pub(crate) fn stop(&mut self, id: usize) {
         self.member_mut(id).process.take().expect("it runs").stop();
+    }
+
+    /// Sends SIGTERM to a node and returns at once.
+    pub(super) fn send_stop(&self, id: usize) {
+        self.process(id).send_sigterm();
+    }
+
+    /// Waits until a node has ended after SIGTERM, with the exit status 0.
+    pub(super) fn until_stopped(&mut self, id: usize) {
+        let mut process = self.member_mut(id).process.take().expect("it runs");
+        let status = process.wait_exit();
+        assert_eq!(status.code(), Some(0), "{}", process.log());
     }
 
     /// `kill -9`: the process of the node has ended when this returns.

@@ -198,7 +198,11 @@ impl HotTier {
         let tier = Self::open_parts(options, Arc::new(map), Some(catalogue.clone())).await?;
         let HotTierInner { compaction, placing, replicas, pins, space_waiters: relief, .. } = &*tier.inner;
         let readers = pins.clone();
-        catalogue.set_segment_pins(Arc::new(move |segment| readers.is_pinned(segment)));
+        // The owner of a segment asks when no row of any group refers to it any more, so no new reader needs
+        // it. A reader whose rows are older cannot pin it after the answer, and looks its object up again.
+        catalogue.set_segment_pins(Arc::new(move |segment| {
+            !readers.close_if_unpinned_for(segment, Instant::now())
+        }));
         let weak = || Arc::downgrade(&tier.inner);
         let mut workers = vec![
             tokio::spawn(compaction::driver::run(weak(), compaction.clone())),
@@ -231,11 +235,11 @@ impl HotTier {
         let HotOptions { dir, clock, .. } = options.clone();
         let metrics = Arc::new(HotCounters::default());
         let io = |source| HotOpenError::Io { dir: dir.clone(), source };
-        let lineage = Arc::new(options.lineage.clone());
+        let (lineage, has_peers) = (Arc::new(options.lineage.clone()), options.replication.is_some());
         let (disk, cold) = options.open_disks(&lineage, &metrics).map_err(io)?;
-        let dirs = SegmentDirs::new(dir.clone(), options.cold_dirs.clone());
+        let dirs = &SegmentDirs::new(dir.clone(), options.cold_dirs.clone());
         // Checked before any file in the directories is sealed, renamed or removed.
-        let sweeps = marks::check_and_mark_all(&dirs, &*map, &options)?;
+        let sweeps = marks::check_and_mark_all(dirs, &*map, &options)?;
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers = Leftovers::open(
             options.remote_tier.as_ref().map(|remote| remote.leftovers.clone()),
@@ -245,7 +249,7 @@ impl HotTier {
         let remote_tier = Arc::new(RemoteTier::new(&options, map.clone()));
         // Checked before any local file is removed because an upstream has its copy.
         let has_all_upstreams = remote_tier.all_configured(options.missing_segments())?;
-        let listing = ListingContext { map: &*map, dirs: &dirs, has_all_upstreams, lineage: &lineage };
+        let listing = ListingContext { map: &*map, dirs, has_all_upstreams, lineage: &lineage, has_peers };
         let (volumes, found) = SegmentVolumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
         found.check_missing(options.missing_segments())?;
         let VolumeFindings { stray, hot_bytes, .. } = found;

@@ -188,8 +188,8 @@ impl World {
         self.replace(node, segment, Some(is_partial));
     }
 
-    /// Marks a damaged replica of a sealed segment, sooner or later. A mark is made once: only a repair clears
-    /// it.
+    /// Marks a damaged replica of a sealed segment, sooner or later. A mark is made once: only a repair of
+    /// its node clears it.
     pub(super) fn scrub(&mut self, node: NodeId, segment: SegmentId) {
         let Some(record) = self.records.get(&segment) else { return };
         if record.sealed.is_none() {

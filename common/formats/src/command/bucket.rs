@@ -117,6 +117,10 @@ pub struct FreezeBucket {
     /// The bucket.
     #[prost(uint64, tag = "1")]
     pub bucket_id: u64,
+    /// Epoch of the bucket when its deletion began. Rejected if the group has a higher one: the bucket became
+    /// active again since. Since cluster version 4; without it, every epoch is accepted.
+    #[prost(uint64, optional, tag = "2")]
+    pub epoch: Option<u64>,
 }
 
 /// Accepts object commands on a frozen bucket again.
@@ -125,6 +129,10 @@ pub struct ThawBucket {
     /// The bucket.
     #[prost(uint64, tag = "1")]
     pub bucket_id: u64,
+    /// Epoch with which the bucket becomes active again. Rejected if the group has a higher one. Since
+    /// cluster version 4; without it, every epoch is accepted.
+    #[prost(uint64, optional, tag = "2")]
+    pub epoch: Option<u64>,
 }
 
 /// Deletes the rows of a frozen bucket and its uploads. Replies whether more rows are left.
@@ -140,7 +148,7 @@ pub struct DropBucket {
 
 #[cfg(test)]
 mod tests {
-    use super::{CreateBucket, SplitKey};
+    use super::{CreateBucket, FreezeBucket, SplitKey, ThawBucket};
     use crate::schema::golden;
 
     #[test]
@@ -155,5 +163,13 @@ mod tests {
             ..CreateBucket::default()
         };
         golden::check(&create, include_str!("golden/create_bucket_split.hex"));
+    }
+
+    #[test]
+    fn freezes_and_thaws_have_these_bytes() {
+        for (epoch, hex) in [(None, "01 0807"), (Some(0), "01 0807 1000"), (Some(300), "01 0807 10ac02")] {
+            golden::check(&FreezeBucket { bucket_id: 7, epoch }, hex);
+            golden::check(&ThawBucket { bucket_id: 7, epoch }, hex);
+        }
     }
 }

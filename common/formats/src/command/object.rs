@@ -23,6 +23,10 @@ pub struct ObjectCommand {
     /// The change.
     #[prost(oneof = "ObjectChange", tags = "5, 6, 7, 8, 9, 10, 11")]
     pub change: Option<ObjectChange>,
+    /// True if `apply` raises the Last-Modified of a version that would be older than the one it replaces:
+    /// the clocks of nodes differ. Since cluster version 4; without it, the time is stored as it was sent.
+    #[prost(bool, tag = "12")]
+    pub grows_times: bool,
 }
 
 impl ObjectCommand {
@@ -36,6 +40,25 @@ impl ObjectCommand {
     #[must_use]
     pub const fn built_at(&self) -> Epoch {
         Epoch(self.epoch)
+    }
+
+    /// True if the change has a new Last-Modified.
+    #[must_use]
+    pub const fn has_time(&self) -> bool {
+        match &self.change {
+            Some(ObjectChange::Put(_) | ObjectChange::CompleteUpload(_)) => true,
+            Some(ObjectChange::Update(update)) => match &update.update {
+                Some(update_object::Update::Replace(_)) => true,
+                Some(update_object::Update::SetTags(_)) | None => false,
+            },
+            Some(
+                ObjectChange::Delete(_)
+                | ObjectChange::CreateUpload(_)
+                | ObjectChange::PutPart(_)
+                | ObjectChange::AbortUpload(_),
+            )
+            | None => false,
+        }
     }
 }
 
@@ -145,4 +168,38 @@ pub struct Replace {
     /// The new storage class.
     #[prost(string, tag = "5")]
     pub storage_class: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeleteObject, ObjectChange, ObjectCommand, PutObject, UpdateObject, update_object};
+    use crate::schema::golden;
+
+    fn command(change: ObjectChange, grows_times: bool) -> ObjectCommand {
+        let (key, change) = ("k".to_owned(), Some(change));
+        ObjectCommand { bucket_id: 1, epoch: 2, key, now_ms: 1000, change, grows_times }
+    }
+
+    #[test]
+    fn object_commands_have_these_bytes() {
+        let delete = || ObjectChange::Delete(DeleteObject::default());
+        golden::check(&command(delete(), false), "01 0801 1002 1a016b 20e807 3202 0a00");
+        golden::check(&command(delete(), true), "01 0801 1002 1a016b 20e807 3202 0a00 6001");
+    }
+
+    #[test]
+    fn puts_and_replacements_of_metadata_have_a_time() {
+        let update = |update| ObjectChange::Update(UpdateObject { update, ..UpdateObject::default() });
+        let replace = update_object::Update::Replace(super::Replace::default());
+        let tags = update_object::Update::SetTags(super::SetTags::default());
+        for (change, has_time) in [
+            (ObjectChange::Put(PutObject::default()), true),
+            (ObjectChange::CompleteUpload(super::CompleteUpload::default()), true),
+            (update(Some(replace)), true),
+            (update(Some(tags)), false),
+            (ObjectChange::Delete(DeleteObject::default()), false),
+        ] {
+            assert_eq!(command(change, false).has_time(), has_time);
+        }
+    }
 }

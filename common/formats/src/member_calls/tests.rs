@@ -87,7 +87,8 @@ fn the_answers_have_these_bytes() {
     assert_eq!(SagaReply::of(&Ok(Reply::Done)).unwrap().outcome(), Ok(Ok(Reply::Done)));
     assert!(SagaReply { outcome: b"{".to_vec() }.outcome().is_err());
     let declined = DeclineReply { reason: DeclineReason::NoQuorum as i32, leader: Some(2) };
-    let read = ReadersReply { bodies: vec![300], segments: vec![9] };
+    let read = ReadersReply { bodies: vec![300], segments: vec![9], is_behind: false };
+    let behind = ReadersReply { is_behind: true, ..read.clone() };
     let replies = [
         (MemberReply::Appended(EmptyReply {}), "01 0a00"),
         (MemberReply::AppendedTo(POSITION), "01 1207 0803 1002 18ac02"),
@@ -102,6 +103,7 @@ fn the_answers_have_these_bytes() {
         (MemberReply::MemberExists(EmptyReply {}), "01 5a00"),
         (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
         (MemberReply::Readers(read), "01 6a07 0a02 ac02 1201 09"),
+        (MemberReply::Readers(behind), "01 6a09 0a02 ac02 1201 09 1801"),
     ];
     for (reply, hex) in replies {
         golden::check(&MemberAnswer { reply: Some(reply.clone()) }, hex);
@@ -167,7 +169,7 @@ fn a_question_about_readers_has_a_limit_and_names_the_entry_of_its_bodies() {
     assert!(sent(ReadersCall { applied: None, bodies: vec![], ..most }).is_ok(), "segments need none");
 
     let answered = |bodies: &[u64], segments: &[u64]| {
-        let reply = ReadersReply { bodies: bodies.to_vec(), segments: segments.to_vec() };
+        let reply = ReadersReply { bodies: bodies.to_vec(), segments: segments.to_vec(), is_behind: false };
         MemberAnswer::read(MemberAnswer::encode_reply(MemberReply::Readers(reply)))
     };
     assert!(answered(&full, &full).is_ok());

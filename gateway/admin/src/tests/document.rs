@@ -298,7 +298,10 @@ fn datasets_and_jobs_match_their_schemas() {
         sources: vec![SourceInfo::default()],
         readiness: DatasetReadiness::Partial,
         bytes: Some(1),
-        residency: vec![ResidencyInfo { tier: ResidencyTier::Copies, ..ResidencyInfo::default() }],
+        residency: vec![
+            ResidencyInfo { node: 1, tier: ResidencyTier::Copies, bytes: 1 },
+            ResidencyInfo { node: 2, tier: ResidencyTier::Hot, bytes: 2 },
+        ],
         schedules: vec![ScheduleInfo { next: Some("n".into()), ..ScheduleInfo::default() }],
         job: None,
         ..DatasetInfo::default()

@@ -1,6 +1,9 @@
-//! Counts the objects of a dataset in a local bucket: totals, bytes by tier and by segment. Blocks the
-//! calling thread.
+//! Counts the objects of a dataset in a local bucket: totals, bytes by tier, by segment and by node. Blocks
+//! the calling thread.
 
+mod by_node;
+
+use by_node::NodeCensus;
 use mlgw_common::{BucketId, ObjectKey, SegmentId, SegmentTier};
 use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{Catalogue, ReadError};
@@ -22,6 +25,15 @@ pub(super) struct Census {
     pub(super) tiers: BTreeMap<SegmentTier, u64>,
     /// Bytes in each segment outside the hot tier.
     pub(super) below: BTreeMap<SegmentId, u64>,
+    /// Bytes by node, if they are counted.
+    pub(super) nodes: Option<NodeCensus>,
+}
+
+impl Census {
+    /// Returns an empty census that also counts by node. It reads the records of segments.
+    pub(super) fn with_nodes() -> Self {
+        Self { nodes: Some(NodeCensus::default()), ..Self::default() }
+    }
 }
 
 /// Counts up to [`STEP`] objects with `prefix`, after the key `after`. Returns the key after which the next
@@ -68,10 +80,14 @@ fn count(
         false => Vec::new(),
     };
     for extent in object.extents.iter().chain(&paged) {
-        let tier = catalogue.segment(extent.segment_id()).map_or(SegmentTier::Hot, |segment| segment.tier);
-        *census.tiers.entry(tier).or_default() += extent.logical_bytes;
+        let (segment, bytes) = (extent.segment_id(), extent.logical_bytes);
+        let tier = catalogue.segment(segment).map_or(SegmentTier::Hot, |segment| segment.tier);
+        *census.tiers.entry(tier).or_default() += bytes;
         if tier != SegmentTier::Hot {
-            *census.below.entry(extent.segment_id()).or_default() += extent.logical_bytes;
+            *census.below.entry(segment).or_default() += bytes;
+        }
+        if let Some(nodes) = &mut census.nodes {
+            nodes.add(segment, bytes, || catalogue.segment_record(segment))?;
         }
     }
     Ok(())

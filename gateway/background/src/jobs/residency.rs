@@ -1,12 +1,15 @@
-//! Residency: the bytes of datasets by tier, for people and for schedulers that place work near its data.
+//! Residency: the bytes of datasets by node and tier, for people and for schedulers that place work near its
+//! data.
 //!
-//! A count scans the catalogue or the index of copies. It runs on request, when a job has ended, and once a
-//! minute for the metrics; in between, the last count is reported with its time.
+//! A count scans the catalogue or the index of copies. In a cluster it also reads the records of the
+//! segments, whose replicas are on several nodes. It runs on request, when a job has ended, and once a minute
+//! for the metrics; in between, the last count is reported with its time. Counts are kept in memory only:
+//! after a restart or a power failure all datasets are counted again.
 
 use super::census::{self, Census};
 use super::{Jobs, covered_prefixes, is_user_dataset};
 use mlgw_common::time::Instant;
-use mlgw_common::{SegmentTier, Tier, Timestamp};
+use mlgw_common::{NodeId, SegmentTier, Tier, Timestamp};
 use mlgw_formats::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +22,7 @@ const COUNT_EVERY: Duration = Duration::from_mins(1);
 /// Pause after a count as a multiple of its duration: counting takes at most a twentieth of a core.
 const REST: u32 = 20;
 
-/// Bytes of a dataset by tier.
+/// Bytes of a dataset by node and tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
     /// Time of the count.
@@ -28,10 +31,10 @@ pub struct Residency {
     pub objects: Option<u64>,
     /// Bytes of these objects, if known.
     pub bytes: Option<u64>,
-    /// Bytes on this node, by tier.
-    pub bytes_here: BTreeMap<ResidencyPlace, u64>,
-    /// Objects with any bytes on this node.
-    pub objects_here: u64,
+    /// Bytes on each node, by tier. Bytes with several replicas are counted on each node.
+    pub bytes_on: BTreeMap<NodeId, BTreeMap<ResidencyPlace, u64>>,
+    /// Bytes that at least one node can read without a request to an origin and without a slow disk.
+    pub cached_bytes: u64,
     /// Further bytes for which this node has room.
     pub room_bytes: u64,
     /// Reason why the dataset cannot be counted.
@@ -64,7 +67,8 @@ impl ResidencyPlace {
     }
 }
 
-/// Readiness of a dataset for local reads.
+/// Readiness of a dataset for local reads. In a cluster a byte may be on any node, because each storage node
+/// serves all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
     /// All of it is here, in the fastest tier available to it.
@@ -80,20 +84,19 @@ pub enum Readiness {
 }
 
 impl Residency {
-    /// Returns the bytes that can be read here without a request to an origin and without a slow disk.
+    /// True if a node has all bytes of the dataset itself, in the fastest tier available to them.
     #[must_use]
-    pub fn cached_bytes(&self) -> u64 {
-        self.bytes_here
-            .iter()
-            .filter(|(place, _)| **place != ResidencyPlace::Cold)
-            .map(|(_, bytes)| bytes)
-            .sum()
+    pub fn is_ready_on(&self, node: NodeId) -> bool {
+        let places = self.bytes_on.get(&node).into_iter().flatten();
+        let cached: u64 =
+            places.filter(|(place, _)| **place != ResidencyPlace::Cold).map(|(_, bytes)| bytes).sum();
+        self.fault.is_none() && self.bytes.is_some_and(|bytes| cached >= bytes)
     }
 
     /// Returns the readiness of the dataset.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        match (&self.fault, self.bytes, self.cached_bytes()) {
+        match (&self.fault, self.bytes, self.cached_bytes) {
             (Some(_), ..) => Readiness::Broken,
             (None, Some(bytes), cached) if cached >= bytes => Readiness::Ready,
             (None, Some(_), 0) => Readiness::Cold,
@@ -101,6 +104,33 @@ impl Residency {
             (None, None, _) => Readiness::Unknown,
         }
     }
+
+    /// Adds the census of a local bucket, which the node `own` has taken. That node is always listed.
+    fn add_census(&mut self, census: Census, own: NodeId) {
+        (self.objects, self.bytes) = (Some(census.objects), Some(census.bytes));
+        let hot_here = census.tiers.get(&SegmentTier::Hot).copied().unwrap_or(0);
+        let (tiers_on, cached_bytes) = match census.nodes {
+            Some(nodes) => (nodes.tiers, nodes.hot_bytes),
+            None => (BTreeMap::from([(own, census.tiers)]), hot_here),
+        };
+        self.cached_bytes = cached_bytes;
+        self.bytes_on = tiers_on.iter().map(|(node, tiers)| (*node, places_of(tiers))).collect();
+        self.bytes_on.entry(own).or_insert_with(|| places_of(&BTreeMap::new()));
+    }
+}
+
+/// Returns bytes of a local bucket by location. A location without bytes is listed with 0, so that its metric
+/// does not end when they are moved.
+fn places_of(tiers: &BTreeMap<SegmentTier, u64>) -> BTreeMap<ResidencyPlace, u64> {
+    let mut places = BTreeMap::from([(ResidencyPlace::Cold, 0), (ResidencyPlace::Hot, 0)]);
+    for (tier, bytes) in tiers {
+        let place = match tier {
+            SegmentTier::Hot => ResidencyPlace::Hot,
+            SegmentTier::Cold | SegmentTier::Upstream => ResidencyPlace::Cold,
+        };
+        *places.entry(place).or_default() += bytes;
+    }
+    places
 }
 
 impl Jobs {
@@ -187,14 +217,16 @@ impl Jobs {
                     loop {
                         let step = bound.count_copies(&prefix, after.as_ref());
                         here += step.bytes;
-                        residency.objects_here += step.objects;
                         if step.next.is_none() || self.stop.is_cancelled() {
                             break;
                         }
                         after = step.next;
                     }
                 }
-                residency.bytes_here.insert(ResidencyPlace::Copies, here);
+                // Clean copies are on the node that runs jobs.
+                let copies = BTreeMap::from([(ResidencyPlace::Copies, here)]);
+                residency.bytes_on.insert(self.catalogue.node(), copies);
+                residency.cached_bytes = here;
                 (residency.objects, residency.bytes) =
                     (dataset.found.map(|found| found.objects), dataset.found.map(|found| found.bytes));
                 let copies = self.bound.copies().map(mlgw_cache::copies::Copies::metrics).unwrap_or_default();
@@ -205,7 +237,8 @@ impl Jobs {
     }
 
     fn count_own(&self, dataset: &Dataset, bucket: &Bucket, residency: &mut Residency) -> Result<(), String> {
-        let mut census = Census::default();
+        // Without peers the summaries in memory have all tiers, and no record is read.
+        let mut census = if self.catalogue.is_clustered() { Census::with_nodes() } else { Census::default() };
         for prefix in covered_prefixes(dataset, "") {
             let mut after = None;
             loop {
@@ -216,14 +249,7 @@ impl Jobs {
                 }
             }
         }
-        (residency.objects, residency.bytes) = (Some(census.objects), Some(census.bytes));
-        residency.objects_here = census.objects;
-        let below: u64 =
-            census.tiers.iter().filter(|(tier, _)| **tier != SegmentTier::Hot).map(|(_, bytes)| bytes).sum();
-        residency
-            .bytes_here
-            .insert(ResidencyPlace::Hot, census.tiers.get(&SegmentTier::Hot).copied().unwrap_or(0));
-        residency.bytes_here.insert(ResidencyPlace::Cold, below);
+        residency.add_census(census, self.catalogue.node());
         residency.room_bytes = self.tiers.hot.fill().1;
         Ok(())
     }
@@ -231,14 +257,49 @@ impl Jobs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Readiness, Residency, ResidencyPlace};
+    use super::{Census, Readiness, Residency, ResidencyPlace};
+    use mlgw_common::{NodeId, SegmentId, SegmentTier};
+    use mlgw_formats::schema::{Replica, SegmentRecord};
     use std::collections::BTreeMap;
+
+    const OWN: NodeId = NodeId(1);
+
+    /// Returns a census by node. Each entry has the bytes in a segment, and its replicas.
+    fn census_of(segments: &[(u64, &[(u64, SegmentTier)])]) -> Census {
+        let bytes = segments.iter().map(|(bytes, _)| bytes).sum();
+        let mut census = Census { objects: 1, bytes, ..Census::with_nodes() };
+        let nodes = census.nodes.as_mut().unwrap();
+        for (id, (bytes, replicas)) in segments.iter().enumerate() {
+            let replica = |(node, tier): &(u64, SegmentTier)| Replica {
+                node: *node,
+                tier: tier.number(),
+                ..Replica::default()
+            };
+            let replicas = replicas.iter().map(replica).collect();
+            let record = SegmentRecord { replicas, ..SegmentRecord::default() };
+            nodes.add(SegmentId(id as u64), *bytes, || Ok(Some(record))).unwrap();
+        }
+        census
+    }
+
+    fn counted(census: Census) -> Residency {
+        let mut residency = Residency::default();
+        residency.add_census(census, OWN);
+        residency
+    }
+
+    /// Returns the nodes with their bytes in the hot and in the cold tier.
+    fn bytes_by_node(residency: &Residency) -> Vec<(u64, u64, u64)> {
+        let bytes_on = residency.bytes_on.iter();
+        bytes_on.map(|(node, of)| (node.get(), of[&ResidencyPlace::Hot], of[&ResidencyPlace::Cold])).collect()
+    }
 
     #[test]
     fn a_dataset_is_ready_when_all_of_it_is_above_the_cold_tier() {
         let of = |bytes: Option<u64>, hot: u64, cold: u64| {
-            let here = BTreeMap::from([(ResidencyPlace::Hot, hot), (ResidencyPlace::Cold, cold)]);
-            Residency { bytes, bytes_here: here, ..Residency::default() }.readiness()
+            let tiers = BTreeMap::from([(SegmentTier::Hot, hot), (SegmentTier::Cold, cold)]);
+            let residency = counted(Census { tiers, ..Census::default() });
+            Residency { bytes, ..residency }.readiness()
         };
         assert_eq!(of(Some(10), 10, 0), Readiness::Ready);
         assert_eq!(of(Some(0), 0, 0), Readiness::Ready);
@@ -247,5 +308,46 @@ mod tests {
         assert_eq!(of(None, 4, 0), Readiness::Unknown);
         let fault = Some("gone".to_owned());
         assert_eq!(Residency { fault, ..Residency::default() }.readiness(), Readiness::Broken);
+    }
+
+    #[test]
+    fn a_server_without_peers_has_all_bytes_itself() {
+        let tiers =
+            [(SegmentTier::Hot, 5), (SegmentTier::Cold, 3), (SegmentTier::Upstream, 2)].into_iter().collect();
+        let residency = counted(Census { objects: 4, bytes: 10, tiers, ..Census::default() });
+        assert_eq!(bytes_by_node(&residency), [(1, 5, 5)]);
+        assert_eq!((residency.objects, residency.bytes, residency.cached_bytes), (Some(4), Some(10), 5));
+        assert_eq!(bytes_by_node(&counted(Census::default())), [(1, 0, 0)], "an empty dataset");
+    }
+
+    #[test]
+    fn a_dataset_is_ready_when_each_byte_is_in_the_hot_tier_of_any_node() {
+        use SegmentTier::{Cold, Hot, Upstream};
+        let spread = counted(census_of(&[(6, &[(1, Cold), (2, Hot)]), (4, &[(1, Hot), (3, Hot)])]));
+        assert_eq!(bytes_by_node(&spread), [(1, 4, 6), (2, 6, 0), (3, 4, 0)]);
+        assert_eq!((spread.readiness(), spread.cached_bytes), (Readiness::Ready, 10));
+        assert_eq!([1, 2, 3, 4].map(|node| spread.is_ready_on(NodeId(node))), [false; 4]);
+
+        let whole = counted(census_of(&[(6, &[(1, Hot), (2, Hot)]), (4, &[(1, Upstream), (2, Hot)])]));
+        assert_eq!([1, 2].map(|node| whole.is_ready_on(NodeId(node))), [false, true]);
+        let partial = counted(census_of(&[(6, &[(1, Hot), (2, Hot)]), (4, &[(1, Cold), (2, Cold)])]));
+        assert_eq!((partial.readiness(), partial.cached_bytes), (Readiness::Partial, 6));
+    }
+
+    #[test]
+    fn the_counting_node_is_listed_also_without_a_replica() {
+        let elsewhere = counted(census_of(&[(6, &[(2, SegmentTier::Hot)])]));
+        assert_eq!(bytes_by_node(&elsewhere), [(1, 0, 0), (2, 6, 0)]);
+        assert_eq!(elsewhere.readiness(), Readiness::Ready);
+    }
+
+    #[test]
+    fn no_node_is_ready_for_a_dataset_that_cannot_be_counted() {
+        let here = BTreeMap::from([(ResidencyPlace::Copies, 10)]);
+        let bytes_on = BTreeMap::from([(OWN, here)]);
+        let known = Residency { bytes: Some(10), bytes_on, ..Residency::default() };
+        assert!(known.is_ready_on(OWN), "clean copies count");
+        assert!(!Residency { bytes: None, ..known.clone() }.is_ready_on(OWN));
+        assert!(!Residency { fault: Some("gone".to_owned()), ..known }.is_ready_on(OWN));
     }
 }

@@ -64,6 +64,10 @@ impl PolicyReconciler {
         walk: Option<&Arc<ReconcilerScan>>,
         mut expired: Vec<ExpiredCheckpoint>,
     ) -> Result<(), PassEnd> {
+        if self.context.stored.catalogue.is_clustered() {
+            // This node does not observe the reads through others. Their policy is refused too.
+            return Ok(());
+        }
         watch_pending_deletions(&self.context.retention, &self.context.policy_driver, &expired);
         let now_ms = self.context.clock.now().as_millis();
         for one in &mut expired {

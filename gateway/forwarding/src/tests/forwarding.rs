@@ -141,6 +141,16 @@ async fn a_request_is_carried_out_by_the_first_member_that_accepts_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_that_stops_is_tried_last_and_still_serves() {
+    let scenario = ForwardingScenario::new(&[(1, SERVES), (2, SERVES)]);
+    scenario.members.stopping.lock().push(NodeId(1));
+    assert_eq!(scenario.put(vec![]).await.unwrap().member, NodeId(2));
+    scenario.members.stopping.lock().push(NodeId(2));
+    assert_eq!(scenario.put(vec![]).await.unwrap().member, NodeId(1));
+    assert_eq!(scenario.tried(), [2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hint_is_followed_to_a_member_that_the_own_map_does_not_have() {
     let scenario = ForwardingScenario::new(&[(1, not_mine(Some(77))), (2, SERVES), (77, SERVES)]);
     assert_eq!(scenario.put(vec![]).await.unwrap().member, NodeId(77));

@@ -55,6 +55,8 @@ pub(super) enum Behavior {
 #[derive(Default)]
 pub(super) struct ScriptedMembers {
     behaviors: HashMap<NodeId, Behavior>,
+    /// Members that have announced that they stop.
+    pub(super) stopping: Mutex<Vec<NodeId>>,
     /// Members that were tried, in order.
     pub(super) tried: Mutex<Vec<u64>>,
     /// Number of times that a member carried out a request, and the bytes of its body.
@@ -96,6 +98,10 @@ impl ScriptedMembers {
 pub(super) struct ScriptedNetwork(pub(super) Arc<ScriptedMembers>);
 
 impl MemberStreams for ScriptedNetwork {
+    fn is_stopping(&self, member: NodeId) -> bool {
+        self.0.stopping.lock().contains(&member)
+    }
+
     fn open(
         &self,
         member: NodeId,

@@ -33,6 +33,19 @@ fn one_client_reserves_its_part_and_leaves_the_rest_to_others() {
     assert!(greedy[0].try_reserve(64).is_some(), "released memory can be reserved again");
 }
 
+#[tokio::test]
+async fn a_proxy_has_no_part_of_its_own_and_its_clients_have_theirs() {
+    let memory = half_each();
+    let mut active = Vec::new();
+    for _ in 0..PLACES {
+        active.push(memory.proxy_account(address(1)).activate().await.unwrap());
+    }
+    let greedy: Vec<_> = (0..20).map(|_| memory.account(address(2))).collect();
+    let held: Vec<_> = greedy.iter().filter_map(|request| request.try_reserve(64)).collect();
+    assert_eq!(held.len() * 64, BLOCKS / 2, "a client has half of it, over all of its requests");
+    assert!(memory.account(address(1)).try_reserve(64).is_some(), "the address of the proxy has its part");
+}
+
 #[test]
 fn one_connection_reserves_less_than_the_limit_of_its_client() {
     let memory = RequestMemory::new(1 << 30, 50, None);

@@ -20,6 +20,7 @@ use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{Forwarder, MapEpoch, RouteTable};
 use mlgw_listener::ConnectionListener;
 use mlgw_listener::connection::HttpServer;
+use mlgw_listener::proxies::TrustedProxies;
 use mlgw_listener::watch::{ClientTimeouts, MinimumTransferRate};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_objects::ObjectLayer;
@@ -36,6 +37,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -60,6 +63,7 @@ pub(super) struct TestMember {
     pub(super) gateway: Arc<Gateway>,
     pub(super) clock: Arc<ManualClock>,
     pub(super) routes: watch::Sender<Arc<RouteTable>>,
+    pub(super) has_majority: Arc<AtomicBool>,
     _dir: TempDir,
 }
 
@@ -154,7 +158,8 @@ impl TestMember {
     async fn open(node: NodeId, domains: Vec<String>) -> Self {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(NOW)));
         let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), domains).await);
-        Self { gateway, clock, routes: watch::Sender::new(Arc::default()), _dir: dir }
+        let has_majority = Arc::new(AtomicBool::new(true));
+        Self { gateway, clock, routes: watch::Sender::new(Arc::default()), has_majority, _dir: dir }
     }
 
     /// Returns the object `key`, if there is one.
@@ -183,6 +188,10 @@ impl ForwardingCluster {
                 gateway: Arc::clone(&member.gateway),
                 memory: memory(),
                 routes: member.routes.subscribe(),
+                has_majorities: {
+                    let has_majority = Arc::clone(&member.has_majority);
+                    Arc::new(move || has_majority.load(Relaxed))
+                },
             };
             let link = network.add(NodeId(node), requests);
             members.push((member, link));
@@ -282,6 +291,7 @@ pub(super) async fn listen(edge: S3Edge, timeouts: ClientTimeouts) -> OpenListen
         refusals_max: 10,
         server: HttpServer::new(timeouts),
         memory: memory(),
+        proxies: TrustedProxies::default(),
         metrics: None,
         stop: stop.clone(),
         tasks: TaskTracker::new(),

@@ -80,6 +80,10 @@ pub(super) struct NetworkOfNode {
 }
 
 impl MemberStreams for NetworkOfNode {
+    fn is_stopping(&self, _member: NodeId) -> bool {
+        false
+    }
+
     fn open(
         &self,
         member: NodeId,

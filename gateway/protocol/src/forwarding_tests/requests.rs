@@ -7,10 +7,12 @@ use http::request::Parts;
 use mlgw_common::Clock as _;
 use mlgw_testing::signer::{RequestToSign, head};
 use mlgw_wire::operation::Operation;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Headers that differ between two answers to the same request.
-const OWN_HEADERS: [&str; 3] = ["x-amz-request-id", "server-timing", "date"];
+/// Headers that differ between two answers to the same request. A request that the first node refuses was
+/// served by no member.
+const OWN_HEADERS: [&str; 4] = ["x-amz-request-id", "server-timing", "date", "x-mlgw-node"];
 
 /// Returns what two answers to the same request have in common.
 fn common(answer: &TestAnswer) -> (u16, Vec<(String, String)>, String) {
@@ -150,6 +152,18 @@ async fn a_member_serves_all_buckets_except_remote_backed_ones() {
     assert!(bound.text().contains("is not configured on this server"), "{}", bound.text());
     let copy = signed("PUT", "/data/copy", &[("x-amz-copy-source", "bound/k")], b"");
     assert_eq!(client.request(&copy, b"").await.header("x-mlgw-node"), Some("1"));
+}
+
+#[tokio::test]
+async fn a_member_without_a_majority_leaves_requests_to_the_others() {
+    let cluster = ForwardingCluster::open(2).await;
+    cluster.member().has_majority.store(false, Relaxed);
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    for turn in 0..4 {
+        let put = client.call("PUT", "/data/k", b"a").await;
+        assert_eq!((put.status, put.header("x-mlgw-node")), (200, Some("2")), "{turn}");
+    }
 }
 
 #[tokio::test]

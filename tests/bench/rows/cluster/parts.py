@@ -32,9 +32,9 @@ def cluster_parts(bench):
             leading = cluster.nodes[cluster.leader()]
             costs["cluster"].append(send(bench, cluster.spent, leading, body, parts, cluster.until_copied))
         between = grown_bytes(before, cluster.peer_bytes())
-    each = {side: median(load.cpu for load in loads) / (parts * PART_BYTES / GIB) for side, loads in costs.items()}
-    rates = {side: median(parts * PART_BYTES / MIB / load.seconds for load in loads)
-             for side, loads in costs.items()}
+    size = parts * PART_BYTES
+    each = {side: median(load.cpu for load in loads) * GIB / size for side, loads in costs.items()}
+    rates = {side: median(size / MIB / load.seconds for load in loads) for side, loads in costs.items()}
     note = (f"{each['cluster']:.2f} CPU s/GiB, alone {each['alone']:.2f}; "
             f"{rates['cluster']:.0f} MiB/s, alone {rates['alone']:.0f}")
     bench.report.at_most("cluster-parts", each["cluster"] / each["alone"], "of one node's", CPU_MAX, note)

@@ -62,7 +62,8 @@ class Side:
 def take_turns(bench, sides, connections, what):
     """Measures each side in each turn, after one load that warms it up."""
     turns = QUICK_TURNS if bench.options.quickly else TURNS
-    for side in sides.values():
+    for name, side in sides.items():
+        bench.report.say(f"{what}: warming up, {name}")
         side.run(WARM_SECONDS, connections)
     for turn in range(turns):
         bench.report.say(f"{what}: turn {turn + 1} of {turns}")
@@ -141,6 +142,10 @@ def report_puts(bench, sides, synced):
     for row, side in (("cluster-put", sides["leader"]), ("cluster-put-member", sides["member"])):
         note = f"{side}; alone {one}; {side.loads[-1]}, alone {one.loads[-1]}"
         bench.report.at_most(row, side.cpu_micros / one.cpu_micros, "of one node's", PUT_MAX, note)
+    silent = [node for node, grown in synced.items() if not grown("mlgw_sync_total")]
+    if silent:
+        bench.report.missed("cluster-put-syncs", f"nodes {silent} synced nothing, by their metrics")
+        return
     puts = sides["leader"].requests + sides["member"].requests
     each = {node: grown("mlgw_sync_total") / puts for node, grown in synced.items()}
     note = ", ".join(f"node {node} {value:.3f}" for node, value in each.items())

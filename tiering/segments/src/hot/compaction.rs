@@ -10,8 +10,8 @@
 //! 1. A segment with appends in flight is neither compacted nor released, nor is any segment before recovery
 //!    is complete. (The driver starts after recovery.)
 //! 2. A segment is fenced in every object group first; from then on it can only lose references.
-//! 3. Readers pin segments. A segment is released only when it is not pinned; a reader that finds it released
-//!    looks its object up again.
+//! 3. Readers pin segments. A segment is released only when it is not pinned, on this node and on the other
+//!    storage nodes; a reader that finds it released looks its object up again.
 //!
 //! A file is removed only after all changes that freed it survive power loss, whatever the configured
 //! durability. So at a power loss at any step, either the file and its record are there, or the bytes that
@@ -23,6 +23,7 @@ mod death_rate;
 pub(super) mod driver;
 pub(super) mod job;
 mod moving;
+mod readers;
 pub(super) mod stats;
 
 pub(super) use choose::HeldBackSegments;

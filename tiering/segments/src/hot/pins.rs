@@ -5,12 +5,27 @@
 //! which has moved by then. A read of one piece needs no pin: an open file stays readable after it is
 //! unlinked, and a reader that finds no file looks the body up again. Pins are in memory: after a restart
 //! there are no readers.
+//!
+//! The owner of a segment asks the other nodes before it releases the segment. Each of them closes the
+//! segment when it answers that no reader has pinned it. That closure ends by itself, since the owner does
+//! not report if it released the segment. Once it has, there is no record, and the segment cannot be pinned
+//! either.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
+use mlgw_common::time::Instant;
+use mlgw_formats::member_calls::READERS_BODIES_MAX;
 use parking_lot::Mutex;
+
+/// Time for which a segment stays closed after its owner on another node has asked about its readers: longer
+/// than the owner takes to remove the record.
+pub(super) const ELSEWHERE_CLOSED_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum number of segments that are closed for their owners at a time: several full questions.
+const ELSEWHERE_CLOSURES_MAX: usize = 8 * READERS_BODIES_MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct SegmentPins(Mutex<SegmentPinsState>);
@@ -19,8 +34,21 @@ pub(super) struct SegmentPins(Mutex<SegmentPinsState>);
 struct SegmentPinsState {
     readers: HashMap<SegmentId, u32>,
     closed: HashSet<SegmentId>,
+    /// Segments of other nodes that are closed for their owners, with the times at which this ends.
+    closed_for_owners: HashMap<SegmentId, Instant>,
     /// Number of pins on all segments.
     global_pins: u32,
+}
+
+impl SegmentPinsState {
+    fn is_pinned(&self, segment: SegmentId) -> bool {
+        self.global_pins > 0 || self.readers.contains_key(&segment)
+    }
+
+    fn is_closed(&self, segment: SegmentId) -> bool {
+        let until = self.closed_for_owners.get(&segment);
+        self.closed.contains(&segment) || until.is_some_and(|until| Instant::now() < *until)
+    }
 }
 
 /// Pins every segment that is not being released yet, until it is dropped.
@@ -50,7 +78,7 @@ impl SegmentPins {
         exists: impl Fn(SegmentId) -> bool,
     ) -> Option<SegmentPin> {
         let mut state = self.0.lock();
-        if segments.iter().any(|segment| state.closed.contains(segment) || !exists(*segment)) {
+        if segments.iter().any(|segment| state.is_closed(*segment) || !exists(*segment)) {
             return None;
         }
         for segment in &segments {
@@ -73,21 +101,39 @@ impl SegmentPins {
 
     /// True if a reader has pinned the segment, or all segments are pinned.
     pub(super) fn is_pinned(&self, segment: SegmentId) -> bool {
-        let state = self.0.lock();
-        state.global_pins > 0 || state.readers.contains_key(&segment)
+        self.0.lock().is_pinned(segment)
     }
 
     /// Closes a segment to pins if it is not pinned. Returns true if it did.
     pub(super) fn close_if_unpinned(&self, segment: SegmentId) -> bool {
         let mut state = self.0.lock();
-        let free = state.global_pins == 0 && !state.readers.contains_key(&segment);
+        let free = !state.is_pinned(segment);
         if free {
             state.closed.insert(segment);
         }
         free
     }
 
-    /// Ends the closure: the segment was released, or stays after all.
+    /// Closes a segment of another node to pins for [`ELSEWHERE_CLOSED_MAX`], from `now` on, if it is not
+    /// pinned. Returns true if it did; false also if too many segments are closed, and the owner asks again.
+    pub(super) fn close_if_unpinned_for(&self, segment: SegmentId, now: Instant) -> bool {
+        let mut state = self.0.lock();
+        if state.is_pinned(segment) {
+            return false;
+        }
+        if state.closed_for_owners.len() >= ELSEWHERE_CLOSURES_MAX {
+            state.closed_for_owners.retain(|_, until| now < *until);
+        }
+        let is_known = state.closed_for_owners.contains_key(&segment);
+        if !is_known && state.closed_for_owners.len() >= ELSEWHERE_CLOSURES_MAX {
+            return false;
+        }
+        state.closed_for_owners.insert(segment, now + ELSEWHERE_CLOSED_MAX);
+        true
+    }
+
+    /// Ends the closure: the segment was released, or stays after all. A closure for an owner on another node
+    /// continues.
     pub(super) fn end_closure(&self, segment: SegmentId) {
         self.0.lock().closed.remove(&segment);
     }
@@ -109,9 +155,11 @@ impl Drop for SegmentPin {
 
 #[cfg(test)]
 mod tests {
-    use super::SegmentPins;
+    use super::{ELSEWHERE_CLOSED_MAX, ELSEWHERE_CLOSURES_MAX, SegmentPins};
     use mlgw_common::ids::SegmentId;
+    use mlgw_common::time::{Instant, sleep};
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     fn a_pinned_segment_is_not_closed_and_a_closed_one_not_pinned() {
@@ -128,5 +176,44 @@ mod tests {
         pins.end_closure(two);
         assert!(pins.pin(vec![two], |_| true).is_some());
         assert!(pins.pin(vec![two], |_| false).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_segment_that_is_closed_for_its_owner_is_not_pinned_until_that_ends() {
+        let pins = Arc::new(SegmentPins::default());
+        let (one, two) = (SegmentId(1), SegmentId(2));
+        let close = || pins.close_if_unpinned_for(one, Instant::now());
+        let can_pin = || pins.pin(vec![two, one], |_| true).is_some();
+        let reader = pins.pin(vec![one], |_| true).unwrap();
+        assert!(!close() && can_pin(), "a pinned segment is not closed");
+        drop(reader);
+        let all = pins.pin_all();
+        assert!(!close() && can_pin(), "all are pinned");
+        drop(all);
+        assert!(close() && !can_pin() && !pins.is_pinned(two), "none is pinned if one is closed");
+        // A sweep of this node ends its own closure only.
+        assert!(pins.close_if_unpinned(one));
+        pins.end_closure(one);
+        sleep(ELSEWHERE_CLOSED_MAX - Duration::from_secs(1)).await;
+        assert!(!can_pin() && close(), "the owner asks again");
+        sleep(ELSEWHERE_CLOSED_MAX - Duration::from_secs(1)).await;
+        assert!(!can_pin(), "the time begins again");
+        sleep(Duration::from_secs(2)).await;
+        assert!(can_pin());
+    }
+
+    #[test]
+    fn closures_for_owners_are_bounded_and_those_that_ended_make_room() {
+        let (pins, begin) = (Arc::new(SegmentPins::default()), Instant::now());
+        for id in 0..ELSEWHERE_CLOSURES_MAX as u64 {
+            assert!(pins.close_if_unpinned_for(SegmentId(id), begin));
+        }
+        let further = SegmentId(1 << 40);
+        let end = begin + ELSEWHERE_CLOSED_MAX;
+        assert!(!pins.close_if_unpinned_for(further, end - Duration::from_millis(1)));
+        assert!(pins.pin(vec![further], |_| true).is_some(), "it was not closed");
+        assert!(pins.close_if_unpinned_for(SegmentId(0), end - Duration::from_millis(1)), "it is closed");
+        assert!(pins.close_if_unpinned_for(further, end));
+        assert_eq!(pins.0.lock().closed_for_owners.len(), 2, "the others have ended");
     }
 }

@@ -15,18 +15,18 @@
 //! removal of the record may not be durable yet. A file under an id that was not given out yet belongs to a
 //! newer catalogue than this one (the catalogue was restored, or a power loss took its end, with durability
 //! `os`): the file is set aside under another name, since the id will be given out again and the old file
-//! must not be mistaken for the new segment. On another node than the first one such a file is kept if this
-//! timeline wrote it, or if it is empty: the node may have followed or closed a segment before its rows had
-//! the record. An empty file of a removed segment is removed. A file in another tier than its record names
-//! was left by a move between tiers: if the recorded tier has the file too, this one is removed; otherwise it
-//! is valid. A file whose record lists no replica on this node stays: the driver of replicas adopts it, or
-//! the sweep removes it. An unfinished copy is removed. Any other file is reported and left alone.
+//! must not be mistaken for the new segment. A node with peers keeps such a file if this timeline wrote it,
+//! or if it is empty: the node may have followed or closed a segment before its rows had the record. An empty
+//! file of a removed segment is removed. A file in another tier than its record names was left by a move
+//! between tiers: if the recorded tier has the file too, this one is removed; otherwise it is valid. A file
+//! whose record lists no replica on this node stays: the driver of replicas adopts it, or the sweep removes
+//! it. An unfinished copy is removed. Any other file is reported and left alone.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
 use super::dirs::SegmentDirs;
@@ -167,6 +167,8 @@ pub(super) struct ListingContext<'a> {
     /// there, since a record names an upstream only after the whole segment was read back from it.
     pub(super) has_all_upstreams: bool,
     pub(super) lineage: &'a Lineage,
+    /// True if segments of other nodes may have replicas on this one.
+    pub(super) has_peers: bool,
 }
 
 impl ListingContext<'_> {
@@ -219,10 +221,11 @@ impl ListingContext<'_> {
     }
 
     /// True if this node may have created the file before its rows had the record of the segment: it was to
-    /// follow the writer, or was requested to close the replica. The first node creates segments itself.
+    /// follow the writer, or was requested to close the replica. Every node with peers follows others. The
+    /// file is in the way of no new segment: the record of its segment was committed before any node created
+    /// a file, so its id is not given out again. A server without peers follows nobody.
     fn may_precede_record(&self, path: &Path, id: SegmentId) -> bool {
-        let is_member = self.lineage.node != NodeId::SINGLE;
-        is_member && (is_empty(path) || self.is_of_this_timeline(path, id))
+        self.has_peers && (is_empty(path) || self.is_of_this_timeline(path, id))
     }
 }
 

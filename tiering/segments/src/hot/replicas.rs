@@ -64,7 +64,8 @@ use progress::ReplicationCounters;
 /// Maximum number of reads of replicas by other nodes at a time. Each has up to five pieces in memory.
 const REPLICA_READS_MAX: usize = 4;
 
-/// Maximum number of reads of replicas for clients of other nodes at a time. Each has at most 2 MiB in memory.
+/// Maximum number of reads of replicas for clients of other nodes at a time, until their bytes are sent. Each
+/// has at most 2 MiB in memory.
 const CLIENT_READS_MAX: usize = 64;
 
 /// Bytes of a replica, in order. An error ends them.

@@ -1,8 +1,9 @@
 //! Executes compaction: examines all segments, chooses some and runs one job after the other.
 //!
-//! A job whose segment still has readers is parked and retried in each pass; any other failure abandons the
-//! job, which starts anew later, since every step is idempotent. Placing moves segments at the same time:
-//! each segment is claimed first, and a segment that placing has claimed is left for a later pass.
+//! A job whose segment still has readers, here or on another node, is parked and retried in each pass, after
+//! one question to the other nodes about all parked segments. Any other failure abandons the job, which
+//! starts anew later, since every step is idempotent. Placing moves segments at the same time: each segment
+//! is claimed first, and a segment that placing has claimed is left for a later pass.
 
 use mlgw_common::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +18,7 @@ use super::choose::{CompactionThresholds, SegmentStats, SpacePressure, choose_se
 use super::death_rate::DeathRates;
 use super::job::{CompactionEnd, CompactionEvent, CompactionJob, CompactionStep};
 use super::moving::{MoveStepError, RelocationLog, blocking, empty_segment};
+use super::readers::ReadersElsewhere;
 use super::stats::segment_stats;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::pace::ByteRateLimiter;
@@ -65,6 +67,8 @@ struct ParkedCompaction {
 #[derive(Default)]
 struct CompactionDriver {
     parked: Vec<ParkedCompaction>,
+    /// Answers of the other nodes in this pass.
+    elsewhere: ReadersElsewhere,
     dying: DeathRates,
     pace: ByteRateLimiter,
 }
@@ -78,9 +82,7 @@ impl CompactionDriver {
         requested_percent: Option<u64>,
     ) -> Result<bool, MoveStepError> {
         let begun = Instant::now();
-        for ParkedCompaction { job, why, claim } in std::mem::take(&mut self.parked) {
-            self.run_job(inner, catalogue, job, why, claim).await;
-        }
+        self.run_parked(inner, catalogue).await?;
         let mut facts = segment_stats(inner, catalogue).await?;
         let pressure = space_pressure(inner, &facts);
         let pressed = pressure != SpacePressure::None;
@@ -122,6 +124,27 @@ impl CompactionDriver {
         inner.compaction.draining_segments.store(self.parked.len() as u64, Relaxed);
         segment_stats(inner, catalogue).await?;
         Ok(has_more)
+    }
+
+    /// Continues the jobs whose segments had readers. The other nodes are asked once about all segments that
+    /// no reader of this node has pinned.
+    async fn run_parked(
+        &mut self,
+        inner: &Arc<HotTierInner>,
+        catalogue: &Catalogue,
+    ) -> Result<(), MoveStepError> {
+        let parked = std::mem::take(&mut self.parked);
+        let mut unpinned: Vec<SegmentId> = parked.iter().map(|parked| parked.job.segment()).collect();
+        unpinned.retain(|segment| !inner.pins.is_pinned(*segment));
+        self.elsewhere = ReadersElsewhere::default();
+        self.elsewhere.ask(catalogue, unpinned).await;
+        for ParkedCompaction { job, why, claim } in parked {
+            if inner.compaction.is_stopped() {
+                return Err(MoveStepError::Stopping);
+            }
+            self.run_job(inner, catalogue, job, why, claim).await;
+        }
+        Ok(())
     }
 
     /// Runs a job as far as possible now.
@@ -185,9 +208,9 @@ impl CompactionDriver {
                 done?;
             }
             CompactionStep::Drain if inner.pins.close_if_unpinned(segment) => {
-                // A reader on another node may read the local replica. One that comes later finds the moved
-                // bytes.
-                if !is_unused_elsewhere(catalogue, segment).await {
+                // A reader on another node may read the replica there. No row of any group refers to the
+                // segment any more, so one that comes later needs no pin of it: it finds the moved bytes.
+                if !self.elsewhere.is_unused(catalogue, segment).await {
                     inner.pins.end_closure(segment);
                     return Ok(CompactionEvent::Busy);
                 }
@@ -217,11 +240,6 @@ impl CompactionDriver {
         }
         Ok(CompactionEvent::Done)
     }
-}
-
-/// True if no reader on another node has pinned the segment, as far as all of them answer.
-async fn is_unused_elsewhere(catalogue: &Catalogue, segment: SegmentId) -> bool {
-    catalogue.segments_in_use(vec![segment]).await.is_ok_and(|used| used.is_empty())
 }
 
 /// Returns the space pressure of the hot tier.

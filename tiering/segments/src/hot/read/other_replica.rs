@@ -17,6 +17,7 @@ use bytes::Bytes;
 use mlgw_common::SegmentTier;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::CHUNK_BYTES_MAX;
+use mlgw_common::time::timeout;
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{RECORD_READ_BYTES_MAX, ReadReplica};
 use mlgw_formats::segment_record::HEAD_BYTES_MAX;
@@ -36,6 +37,8 @@ pub(super) const OTHER_REPLICA_AFTER: Duration = Duration::from_millis(500);
 const SOURCES_MAX: usize = 3;
 /// Maximum number of records that are read from other nodes at a time. Each is at most 2 MiB in memory.
 const OTHER_REPLICA_READS_MAX: usize = 64;
+/// Longest wait for one of these reads to end, before a further one is refused.
+const PERMIT_WAIT_MAX: Duration = Duration::from_secs(2);
 
 // The largest record fits into the answer to one request.
 const _: () = assert!(HEAD_BYTES_MAX as u64 + CHUNK_BYTES_MAX <= RECORD_READ_BYTES_MAX);
@@ -118,9 +121,10 @@ impl OtherReplicas {
         sources(record, self.node, &self.replication.nodes.storage_nodes())
     }
 
-    /// Waits until one more record may be read. `None` never happens: the permits are not revoked.
+    /// Waits until one more record may be read, at most [`PERMIT_WAIT_MAX`]. Returns `None` if too many reads
+    /// are in progress for as long.
     pub(super) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        self.reads.acquire().await.ok()
+        timeout(PERMIT_WAIT_MAX, self.reads.acquire()).await.ok()?.ok()
     }
 
     /// Returns the permit for one more record if there is one.

@@ -1,8 +1,9 @@
 //! Reads bytes of a segment's file as they are, for a client of another node, which verifies them.
 //!
 //! The segment may be open: then the file has what was written so far. The bytes stay in the page cache, as
-//! those of reads of this node do. A file whose reads hang is refused, as for reads of this node. A read holds
-//! no reference to the tier, which can be dropped meanwhile. Nothing is stored.
+//! those of reads of this node do. A file whose reads hang is refused, as for reads of this node. A read
+//! holds no reference to the tier, which can be dropped meanwhile. The permit of a read belongs to its bytes:
+//! the number of permits bounds the memory also when the other node receives slowly. Nothing is stored.
 
 use std::io;
 use std::ops::Range;
@@ -54,8 +55,9 @@ impl SegmentReader {
 }
 
 impl RawRead {
-    /// Reads the bytes when the turn at the disk has come. The permit is given back when the thread is done:
-    /// a disk that does not respond takes few threads.
+    /// Reads the bytes when the turn at the disk has come. The permit is given back when the last slice of
+    /// the bytes is dropped, and not before the thread is done: a disk that does not respond takes few
+    /// threads.
     ///
     /// # Errors
     /// When the disk fails or does not respond, there is no file of the segment, or the range is not in it.
@@ -66,9 +68,9 @@ impl RawRead {
     ) -> io::Result<Bytes> {
         let Self { reads, file, segment, range } = self;
         let size = range.end - range.start;
-        let work = move || {
-            let _permit = permit;
-            file.read(segment, range).map_err(|source| SegmentReadError::Io { segment, source })
+        let work = move || match file.read(segment, range) {
+            Ok(bytes) => Ok(Bytes::from_owner(PermittedBytes { bytes, _permit: permit })),
+            Err(source) => Err(SegmentReadError::Io { segment, source }),
         };
         let read = reads.run(segment, &queue, ServiceClass::default(), size, work).await;
         read.map_err(|error| match error {
@@ -78,8 +80,20 @@ impl RawRead {
     }
 }
 
+/// Bytes in memory, with the permit of their read.
+struct PermittedBytes {
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for PermittedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl RawFile {
-    fn read(&self, segment: SegmentId, range: Range<u64>) -> io::Result<Bytes> {
+    fn read(&self, segment: SegmentId, range: Range<u64>) -> io::Result<Vec<u8>> {
         // A request for a client is for at most 2 MiB.
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let read = if let Some(opened) = &self.opened {
@@ -89,7 +103,7 @@ impl RawFile {
             self.dirs.open_verified(segment, &self.place)?.read_exact_at(&mut bytes, range.start)
         };
         match read {
-            Ok(()) => Ok(bytes.into()),
+            Ok(()) => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let what = format!("byte {} of segment {segment} is beyond the end of the file", range.end);
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, what))

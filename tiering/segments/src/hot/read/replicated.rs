@@ -2,8 +2,9 @@
 //!
 //! Another replica is read when the local disk fails, has damage or lacks the bytes, and, for reads of
 //! clients, at the same time as the local disk if that does not answer soon. The first answer that verifies
-//! is returned. Damage of the local replica is recorded also if another one answered. The rows of this node
-//! may be older than the segment: then the read waits for the newest ones. Nothing is stored.
+//! is returned. Damage of the local replica is recorded also if another one answered, or none was asked. The
+//! rows of this node may be older than the segment: then the read waits for the newest ones. Nothing is
+//! stored.
 
 use std::io;
 use std::sync::Arc;
@@ -134,6 +135,13 @@ impl SegmentReader {
         }
         Ok(())
     }
+
+    /// Takes all permits for reads of other replicas.
+    #[cfg(test)]
+    pub(in crate::hot) fn block_other_replicas(&self) -> Vec<tokio::sync::SemaphorePermit<'_>> {
+        let others = self.inner.others.as_deref();
+        others.map_or_else(Vec::new, |others| std::iter::from_fn(move || others.try_permit()).collect())
+    }
 }
 
 impl SegmentReaderInner {
@@ -193,7 +201,11 @@ impl SegmentReaderInner {
             // The file may have been replaced or removed since it was opened.
             self.files.invalidate(segment);
         }
-        let _permit = others.permit().await;
+        let Some(_permit) = others.permit().await else {
+            // The client is to retry, and the damage is known already.
+            self.record_damage(&error);
+            return Err(SegmentReadError::NoReplica { segment });
+        };
         let answer = self.read_other(others, &record, plan).await;
         self.answer_instead(others, &record, answer, error)
     }

@@ -7,7 +7,8 @@
 //! never end as if they were complete.
 //!
 //! Bytes for which a client waits are read at once, in the lane of reads of clients and with permits of their
-//! own. The segment may be open, and the replica may be suspect: the node of the client verifies the bytes.
+//! own, which are given back when the bytes are sent. The segment may be open, and the replica may be
+//! suspect: the node of the client verifies the bytes.
 
 use std::fs::File;
 use std::io;

@@ -4,7 +4,7 @@
 //! A file is redundant when the record of its segment is gone, since its owner released it, or lists enough
 //! good replicas without this node, or an upstream has the segment. It is removed as compaction removes its
 //! files: under a claim, not while a reader or an append uses the segment, and after the change of the record
-//! survives power loss. A file whose id was never given out is left to the next start, which sets it aside.
+//! survives power loss. A file whose id was never given out stays: its record may not have arrived yet.
 //!
 //! The directories are read once a minute. Segments that left the records of this node are looked at in the
 //! next pass. At a power loss a file that was removed may be there again: the next sweep or start removes it.

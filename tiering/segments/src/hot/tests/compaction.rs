@@ -6,6 +6,7 @@ use crate::hot::{SegmentReadError, segment_file_name};
 use mlgw_common::PartNumber;
 use mlgw_common::limits::MIB;
 use mlgw_formats::command::{AbortUpload, CreateUpload, ObjectChange, PutPart, Reject};
+use mlgw_formats::member_calls::{MemberAnswer, MemberCall, MemberReply, MemberRequest, ReadersCall};
 use mlgw_formats::schema::{Encoding, PartRecord, SegmentState, Upload};
 use mlgw_metadata::ProposeError;
 use std::time::Duration;
@@ -156,6 +157,30 @@ async fn a_pinned_segment_is_released_after_its_reader() {
     assert!(bench.tier.pin(vec![extent.segment_id()]).is_none());
     let read = bench.tier.read(&extent, body, 0..1, Lane::Training).await;
     assert!(matches!(read, Err(SegmentReadError::Gone { .. })), "{read:?}");
+    bench.close().await;
+}
+
+/// Those of `segments` that a node names as pinned to their owner, node 2.
+async fn named_as_pinned(bench: &Bench, segments: &[SegmentId]) -> Vec<u64> {
+    let segments = segments.iter().map(|segment| segment.0).collect();
+    let call = MemberRequest::Readers(ReadersCall { segments, ..ReadersCall::default() });
+    let call = MemberCall::encode_request(0, call);
+    let answer = bench.catalogue.serve_call(NodeId(2), call).await.unwrap();
+    let Ok(MemberReply::Readers(reply)) = MemberAnswer::read(answer) else { panic!("another answer") };
+    reply.segments
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_is_not_named_as_pinned_cannot_be_pinned_after_the_answer() {
+    let bench = Bench::new().await;
+    bench.put("object", 50_000).await;
+    let (segment, other) = (bench.extents("object")[0].segment_id(), SegmentId(1 << 40));
+    let pin = bench.tier.pin(vec![segment]).unwrap();
+    assert_eq!(named_as_pinned(&bench, &[other, segment]).await, [segment.0]);
+    assert!(bench.tier.pin(vec![segment]).is_some(), "a pinned segment is not closed");
+    drop(pin);
+    assert_eq!(named_as_pinned(&bench, &[other, segment]).await, [] as [u64; 0]);
+    assert!(bench.tier.pin(vec![segment]).is_none());
     bench.close().await;
 }
 

@@ -211,7 +211,8 @@ impl World {
 
     fn object(key: &str, change: ObjectChange) -> Change {
         let key = key.to_owned();
-        Change::Object(ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1, change: Some(change) })
+        let change = Some(change);
+        Change::Object(ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1, change, grows_times: false })
     }
 
     // Appending.

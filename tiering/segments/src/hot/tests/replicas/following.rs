@@ -2,6 +2,7 @@
 
 use super::super::bench::Bench;
 use super::super::*;
+use super::testbed::TestCluster;
 use crate::hot::{
     CompactionSettings, FileCall, Intercept, InterceptAction, ReplicaBytes, ReplicaRefused, segment_file_name,
 };
@@ -142,7 +143,8 @@ impl FollowerNode {
 
 async fn open_tier(dir: &Path, disk: &Arc<GatedDisk>) -> HotTier {
     let lineage = Lineage { node: NodeId(2), ..Lineage::default() };
-    let options = HotOptions { lineage, intercept: Some(disk.clone()), ..options(dir) };
+    let replication = Some(Arc::new(TestCluster::default()).options(2));
+    let options = HotOptions { lineage, replication, intercept: Some(disk.clone()), ..options(dir) };
     HotTier::open_with(options, Arc::new(MemoryMap::default())).await.unwrap()
 }
 
@@ -521,13 +523,15 @@ async fn a_stop_of_the_tier_and_a_writer_that_gives_up_end_the_replica() {
 }
 
 #[tokio::test]
-async fn files_of_segments_without_a_record_stay_on_a_member_that_follows() {
-    for (node, stay) in [(1, false), (2, true)] {
+async fn files_of_segments_without_a_record_stay_on_every_node_with_peers() {
+    let cluster = Arc::new(TestCluster::default());
+    for (node, has_peers) in [(1, false), (1, true), (2, true)] {
         let own = Identity { cluster: ClusterId(1), node: NodeName(node), incarnation: Incarnation(3) };
         let lineage = Lineage { own, node: NodeId(node), marking: true, ..Lineage::default() };
         let dir = tempfile::tempdir().unwrap();
         let open = async || {
-            let options = HotOptions { lineage: lineage.clone(), ..options(dir.path()) };
+            let (lineage, replication) = (lineage.clone(), has_peers.then(|| cluster.options(node)));
+            let options = HotOptions { lineage, replication, ..options(dir.path()) };
             HotTier::open_with(options, Arc::new(MemoryMap::default())).await.unwrap()
         };
         open().await.shutdown().await;
@@ -540,8 +544,8 @@ async fn files_of_segments_without_a_record_stay_on_a_member_that_follows() {
         std::fs::write(path(1), b"").unwrap();
         std::fs::write(path(2), header(2, Incarnation(4))).unwrap();
         let tier = open().await;
-        assert_eq!([0, 1, 2].map(|at| path(at).exists()), [stay, stay, false], "node {node}");
-        assert_eq!(tier.stray_files().len(), if stay { 1 } else { 3 });
+        assert_eq!([0, 1, 2].map(|at| path(at).exists()), [has_peers, has_peers, false], "node {node}");
+        assert_eq!(tier.stray_files().len(), if has_peers { 1 } else { 3 });
         tier.shutdown().await;
     }
 }

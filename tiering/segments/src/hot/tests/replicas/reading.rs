@@ -240,6 +240,26 @@ async fn a_client_does_not_wait_for_a_local_disk_that_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_is_refused_while_too_many_other_ones_do_not_end() {
+    let (nodes, second, chunk) = two_nodes().await;
+    let (first, segment) = (&nodes.bench.tier, chunk.segment());
+    nodes.flip(1, segment, chunk.payload_at(100));
+    let blocked = [first, &second].map(|tier| tier.inner.reader.block_other_replicas());
+    assert!(blocked.iter().all(|permits| permits.len() == 64));
+    let (damaged, absent) = tokio::join!(chunk.read(first), chunk.read(&second));
+    for refused in [damaged, absent] {
+        assert!(matches!(refused, Err(SegmentReadError::NoReplica { .. })), "{refused:?}");
+    }
+    assert!(requests(&nodes).is_empty(), "no other node is asked");
+    let found = first.take_suspects().into_iter().collect::<Vec<_>>();
+    assert_eq!(found, [(segment, chunk.payload_at(0))], "the damage is recorded nevertheless");
+    drop(blocked);
+    nodes.flip(1, segment, chunk.payload_at(100));
+    assert!(chunk.read(&second).await.unwrap() == chunk.bytes);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspect_replica_is_read_last_and_is_better_than_none() {
     let (nodes, _, chunk) = two_nodes().await;
     let (third, segment) = (nodes.open(3).await, chunk.segment());

@@ -158,6 +158,13 @@ async fn reads_for_clients_are_short_and_have_permits_of_their_own() {
     answer(tier, &client_request(&record, 0..1)).await.unwrap();
     let permits = tier.inner.replicas.client_read_permits();
     assert_eq!(Semaphore::acquire_many(&permits, 64).await.unwrap().num_permits(), 64);
+    // The permit belongs to the bytes: they are in memory until the last slice is sent.
+    let piece = tier.read_replica(&client_request(&record, 0..100)).unwrap().next().await.unwrap().unwrap();
+    let rest = piece.slice(90..);
+    drop(piece);
+    assert_eq!(permits.available_permits(), 63);
+    drop(rest);
+    assert_eq!(permits.available_permits(), 64);
     // A stream that is dropped before it is read gives its permit back too.
     tier.read_replica(&client_request(&record, 0..1)).map(drop).unwrap();
     assert_eq!(permits.available_permits(), 64);

@@ -427,6 +427,7 @@ impl TestNodes {
         self.write(node, segment, &self.bytes(1, segment));
         let SegmentRecord { mut replicas, changes, .. } = self.record(segment);
         replicas.push(Replica { node, location: "segments".into(), ..Replica::default() });
+        self.bench.catalogue.raise_cluster_version(REPLICATION_CLUSTER_VERSION).await.unwrap();
         self.bench.catalogue.set_replicas(segment, changes, replicas).await.unwrap();
     }
 

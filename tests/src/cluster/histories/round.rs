@@ -1,0 +1,256 @@
+//! One round: clients load a cluster under faults, then everything is healed, read once more and checked.
+//!
+//! Checks: the history of each key is linearizable; every segment has its copies, and they are equal. If one
+//! fails, the seed, the faults, the shortest history of the key and the place of the logs are printed.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use mlgw_common::time::{Instant, sleep};
+
+use super::faults::{FaultMix, schedule};
+use super::linearize::{check, shortest_violation};
+use super::links::NodeLinks;
+use super::load::{HistoryLoad, NodeEndpoints};
+use super::nemesis::{Nemesis, NemesisTrace};
+use super::recorder::{HistoryRecorder, KeySlot, ObjectName};
+use super::register::{KeyAction, KeyOperation, KeyOutcome};
+use super::requests::{ReadEnd, RecordedClient, SlotObject};
+use crate::cluster::segment_files::{is_equal_on, segment_files};
+use crate::cluster::testbed::{FIRST, SPREAD, STORAGE, TestCluster, wait_at_most, wait_until};
+use crate::seed::{Rng, mix};
+use crate::server::ServerSetup;
+
+/// Longest wait until all copies are complete.
+const HEALED_MAX: Duration = Duration::from_secs(180);
+/// Longest wait for the response to a read after the faults.
+const READ_MAX: Duration = Duration::from_secs(60);
+const READ_PAUSE: Duration = Duration::from_millis(100);
+/// Changes that are done in a round, at least.
+const CHANGES_MIN: usize = 50;
+
+/// Settings of nodes with many segments, and a group for each bucket.
+fn round_settings(setup: ServerSetup) -> ServerSetup {
+    setup.with("catalogue.object_groups", 3).with("hot.segment_bytes", "4MiB")
+}
+
+/// A cluster with relays between its nodes.
+pub(super) struct RelayedCluster {
+    cluster: TestCluster,
+    links: NodeLinks,
+    endpoints: Arc<NodeEndpoints>,
+}
+
+/// A round to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundPlan {
+    /// Determines the requests of the clients and the faults.
+    pub(super) seed: u64,
+    pub(super) mix: FaultMix,
+    /// Time of the load.
+    pub(super) load: Duration,
+}
+
+/// Numbers of a round that passed.
+pub(super) struct RoundSummary {
+    plan: RoundPlan,
+    keys: usize,
+    operations: usize,
+    unknown: usize,
+    faults: usize,
+}
+
+impl fmt::Display for RoundSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plan: RoundPlan { seed, mix, .. }, keys, operations, unknown, faults } = self;
+        write!(
+            f,
+            "seed {seed}, {}: {operations} operations on {keys} keys, {unknown} of unknown outcome, {faults} \
+             faults",
+            mix.name
+        )
+    }
+}
+
+impl RelayedCluster {
+    /// Makes a cluster of three storage nodes and a gateway with three object groups. Each of the buckets
+    /// [`SPREAD`] is created on another node and is in another group.
+    pub(super) fn new() -> Self {
+        let mut cluster = TestCluster::first_with(round_settings);
+        let links = NodeLinks::new();
+        cluster.stop(FIRST);
+        start_behind_relay(&mut cluster, &links, FIRST);
+        for role in ["storage", "storage", "gateway"] {
+            cluster.join_stopped(role);
+            let node = cluster.ids().len();
+            start_behind_relay(&mut cluster, &links, node);
+        }
+        cluster.until_settled();
+        let endpoints = Arc::new(NodeEndpoints::default());
+        for node in cluster.ids() {
+            endpoints.set(node, cluster.client(node));
+        }
+        for (bucket, node) in SPREAD.iter().zip(STORAGE).skip(1) {
+            let client = cluster.client(node);
+            cluster.block_on(client.create_bucket(bucket)).expect("made");
+        }
+        Self { cluster, links, endpoints }
+    }
+
+    /// Runs a round. Panics with its seed if a check fails.
+    pub(super) fn run(&mut self, plan: &RoundPlan) -> RoundSummary {
+        let mut trace = NemesisTrace::new();
+        let ended = catch_unwind(AssertUnwindSafe(|| self.try_run(plan, &mut trace)));
+        ended.unwrap_or_else(|panic| {
+            self.report(plan, &trace);
+            resume_unwind(panic)
+        })
+    }
+
+    fn try_run(&mut self, plan: &RoundPlan, trace: &mut NemesisTrace) -> RoundSummary {
+        let mut rng = Rng::new(plan.seed);
+        let planned = schedule(&mut rng, &plan.mix, plan.load);
+        // Ids of values differ between rounds, so that no round takes a value of another one for its own.
+        let first_value = mix(plan.seed) & !u64::from(u32::MAX) | 1;
+        let recorder = Arc::new(HistoryRecorder::new(&format!("{:x}", mix(plan.seed)), first_value));
+        let load = HistoryLoad::start(&self.cluster, &rng, &recorder, &self.endpoints);
+        until_changes(&recorder, CHANGES_MIN / 2);
+        let (cluster, links, endpoints) = (&mut self.cluster, &self.links, &*self.endpoints);
+        let mut nemesis = Nemesis { cluster, links, endpoints, trace };
+        planned.iter().for_each(|fault| nemesis.carry_out(fault));
+        until_changes(&recorder, CHANGES_MIN);
+        load.end(&self.cluster);
+        self.until_healed();
+        self.read_everything(&recorder);
+        assert_eq!(recorder.failures(), Vec::<String>::new(), "responses that no state of a key allows");
+        let histories = recorder.histories();
+        histories.iter().for_each(|(name, history)| assert_linearizable(name, history));
+        self.assert_all_used(histories.values().flatten());
+        self.until_copied();
+        let unknown = histories.values().flatten().filter(|one| one.is_unknown()).count();
+        RoundSummary {
+            plan: *plan,
+            keys: histories.len(),
+            operations: histories.values().map(Vec::len).sum(),
+            unknown,
+            faults: planned.len(),
+        }
+    }
+
+    /// Waits until every node has caught up, and each group has the leader that it is assigned to.
+    fn until_healed(&self) {
+        for node in STORAGE {
+            wait_until(&format!("node {node} catches up"), || self.cluster.is_caught_up(node));
+        }
+        self.cluster.until_settled();
+    }
+
+    /// Reads all keys through all nodes, until each read has a certain outcome.
+    fn read_everything(&self, recorder: &HistoryRecorder) {
+        let names = recorder.names();
+        let all = self.cluster.ids().into_iter().map(|node| {
+            let (client, names) = (self.cluster.client(node), &names);
+            async move {
+                let reader = RecordedClient { recorder, number: 0, node, client };
+                for name in names {
+                    read_all_ways(&reader, name).await;
+                }
+            }
+        });
+        self.cluster.block_on(futures_util::future::join_all(all));
+    }
+
+    /// Asserts that requests through every node had an effect, or found what others had.
+    fn assert_all_used<'a>(&self, operations: impl Iterator<Item = &'a KeyOperation> + Clone) {
+        for node in self.cluster.ids() {
+            let mut done = operations.clone().filter(|one| one.node == node && is_done_change(one));
+            assert!(done.next().is_some(), "node {node} changed nothing");
+        }
+    }
+
+    /// Waits until every segment has its copies without known damage, and all copies of sealed segments are
+    /// equal. Those of open ones may differ.
+    fn until_copied(&self) {
+        wait_at_most(HEALED_MAX, "every segment has its copies, and they are equal", || {
+            let copies = self.cluster.view(FIRST).copies;
+            let on = STORAGE.map(|id| segment_files(&self.cluster, id));
+            let everywhere = on[0].keys().filter(|name| on.iter().all(|files| files.contains_key(*name)));
+            let differ = everywhere.filter(|name| !is_equal_on(&self.cluster, &STORAGE, name)).count();
+            (copies.wanted, copies.below_segments, copies.suspect_segments) == (STORAGE.len(), 0, 0)
+                && copies.segments > 0
+                && differ <= copies.open_segments
+        });
+    }
+
+    fn report(&self, plan: &RoundPlan, trace: &NemesisTrace) {
+        let RoundPlan { seed, mix, .. } = plan;
+        eprintln!("the round of seed {seed} failed, with {}:", mix.name);
+        trace.lines.iter().for_each(|line| eprintln!("    {line}"));
+        let dir = log_dir(*seed);
+        match trace.keep_logs(&self.cluster, &dir) {
+            Ok(()) => eprintln!("the logs of the nodes are in {}", dir.display()),
+            Err(error) => eprintln!("the logs of the nodes cannot be kept in {}: {error}", dir.display()),
+        }
+    }
+}
+
+/// Starts a node, which has joined and does not run, behind a relay.
+fn start_behind_relay(cluster: &mut TestCluster, links: &NodeLinks, node: usize) {
+    links.serve(cluster, node);
+    links.spawn(cluster, node);
+    cluster.until_ready(node);
+}
+
+/// The directory for logs of a round that failed.
+fn log_dir(seed: u64) -> PathBuf {
+    let cache = std::env::var_os("MLGW_CACHE").map_or_else(std::env::temp_dir, PathBuf::from);
+    cache.join("logs").join(format!("nemesis-{seed}"))
+}
+
+fn is_done_change(operation: &KeyOperation) -> bool {
+    operation.outcome == KeyOutcome::Done && matches!(operation.action, KeyAction::Write(..) | KeyAction::Delete)
+}
+
+/// Waits until so many changes are done in each bucket.
+fn until_changes(recorder: &HistoryRecorder, count: usize) {
+    wait_until(&format!("{count} changes are done in each bucket"), || {
+        let histories = recorder.histories();
+        SPREAD.iter().all(|bucket| {
+            let of_bucket = histories.iter().filter(|(name, _)| name.bucket == *bucket);
+            of_bucket.flat_map(|(_, history)| history).filter(|one| is_done_change(one)).count() >= count
+        })
+    });
+}
+
+/// GET, HEAD and LIST of a key, each until it has a certain outcome.
+async fn read_all_ways(reader: &RecordedClient<'_>, name: &ObjectName) {
+    // No client of the load is left to which a slot would matter.
+    let object = SlotObject { slot: KeySlot::new(0), name: name.clone() };
+    let begun = Instant::now();
+    for way in [Some(Method::GET), Some(Method::HEAD), None] {
+        loop {
+            let end = match &way {
+                Some(method) => reader.read(method.clone(), &object).await,
+                None => reader.list(name).await,
+            };
+            if end == ReadEnd::Answered {
+                break;
+            }
+            assert!(begun.elapsed() < READ_MAX, "no node answers reads of {name}");
+            sleep(READ_PAUSE).await;
+        }
+    }
+}
+
+/// Panics with the shortest history if that of a key is not linearizable.
+fn assert_linearizable(name: &ObjectName, history: &[KeyOperation]) {
+    let Err(error) = check(history) else { return };
+    let mut shortest = shortest_violation(history);
+    shortest.sort_by_key(|operation| operation.begun);
+    let lines: Vec<String> = shortest.iter().map(|operation| format!("    {operation}")).collect();
+    panic!("the history of {name} is not linearizable: {error}\n{}", lines.join("\n"));
+}
