@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 STEPS := tests/steps
 
 .DEFAULT_GOAL := help
-.PHONY: run cluster build test quick check fix bench fuzz sample deep help
+.PHONY: run cluster build test quick check fix bench fuzz sample deep nemesis help
 
 run: build ## build, start the server with data in ./mlgw-data and print how to connect to it
 	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
@@ -39,6 +39,9 @@ sample: ## what CI runs after the tests: a subset of `make deep` that differs fo
 
 deep: ## hours of tests: 10 more seeds of crashes (MLGW_DEEP_SEEDS), 5 minutes for each fuzz target
 	@$(STEPS)/run deep
+
+nemesis: build ## hours: 300 rounds (MLGW_ROUNDS) of clients of a cluster while nodes and network fail
+	@$(STEPS)/nemesis
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

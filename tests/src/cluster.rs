@@ -16,13 +16,15 @@
 //! - `balancer`: haproxy in front of the nodes, of which one stops and one is killed;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
-//! - `refusals`: copied directories, and settings that contradict the cluster.
+//! - `refusals`: copied directories, and settings that contradict the cluster;
+//! - `histories`: what clients observe while nodes and their network fail is linearizable.
 //!
 //! Nothing is synchronized by time: a test waits for a condition, and fails after a long limit.
 
 mod appends;
 mod balancer;
 mod growing;
+mod histories;
 mod joining;
 mod kills;
 mod long_reads;

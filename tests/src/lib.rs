@@ -12,6 +12,7 @@
 //!   `strangers`, `tiers`: the tests themselves;
 //! - `stop_on_drop`: ends the threads of a test, also after a failed assertion;
 //! - `steps`: tests of the test runner, with stand-ins;
+//! - `deploy`: the script that makes pods the nodes of a cluster;
 //! - `cluster`: several nodes, which grow out of one server, stop, fail and restart;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: a proxy before an origin that injects faults by rules; also a program, `mlgw-fault-proxy`, for
@@ -33,6 +34,8 @@ mod content;
 mod crashes;
 #[cfg(test)]
 mod datasets;
+#[cfg(test)]
+mod deploy;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]

@@ -181,6 +181,10 @@ fn builder() -> Builder<TokioExecutor> {
         .max_concurrent_streams(PEER_HTTP_STREAMS_MAX)
         .max_send_buf_size(PEER_SEND_BUFFER_BYTES)
         .max_header_list_size(PEER_HEADER_BYTES_MAX)
+        // Peers are trusted, and either side may end a stream while the other one still sends. Each such end
+        // counts as an error, and the limits against hostile clients would close the connection.
+        .max_local_error_reset_streams(None)
+        .max_pending_accept_reset_streams(None)
         .keep_alive_interval(Duration::from_millis(PEER_PING_MS))
         .keep_alive_timeout(Duration::from_millis(PEER_PING_TIMEOUT_MS));
     builder

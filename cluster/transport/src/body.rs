@@ -49,7 +49,8 @@ impl SentBody {
     }
 
     /// Head and body of a request; the body is sent after the gate has opened, and fails when the answer,
-    /// which holds `other_half`, is dropped before its end.
+    /// which holds `other_half`, is dropped before its end. The end of an empty body follows the head at
+    /// once: the peer may answer completely before the gate opens, and would have to reset the stream.
     pub(crate) fn request(
         head: &[u8],
         body: PeerBody,
@@ -58,7 +59,7 @@ impl SentBody {
         kept: Vec<Kept>,
     ) -> Self {
         let head = Some(frame_head(head));
-        let (gate, other_half) = (Some(gate), Some(other_half));
+        let (gate, other_half) = ((!body.is_end_stream()).then_some(gate), Some(other_half));
         Self::Stream(SentStream { head, gate, other_half, body, ended: false, _kept: kept })
     }
 }

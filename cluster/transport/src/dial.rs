@@ -211,6 +211,8 @@ where
         .initial_connection_window_size(PEER_CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(PEER_SEND_BUFFER_BYTES)
         .max_header_list_size(PEER_HEADER_BYTES_MAX)
+        // As on the accepting side.
+        .max_local_error_reset_streams(None)
         .keep_alive_interval(Duration::from_millis(PEER_PING_MS))
         .keep_alive_timeout(Duration::from_millis(PEER_PING_TIMEOUT_MS))
         .keep_alive_while_idle(true);

@@ -44,7 +44,7 @@ const LONG_LOAD: Duration = Duration::from_secs(30);
 /// Rounds of `make nemesis`.
 const ROUNDS: u64 = 300;
 /// Rounds of a cluster before another one is made.
-const ROUNDS_OF_CLUSTER: u64 = 12;
+const ROUNDS_OF_CLUSTER: u64 = 6;
 
 /// Runs one round on a cluster of its own.
 fn one_round(mix: FaultMix, default_seed: u64) {

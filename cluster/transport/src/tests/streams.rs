@@ -123,6 +123,30 @@ async fn an_answer_that_is_not_read_stops_its_service() {
     assert_eq!(read(answer.body).await.unwrap().len(), 64 * MIB);
 }
 
+/// Streams that end early are no errors of the connection, however many there are.
+#[tokio::test]
+async fn a_connection_outlives_any_number_of_streams_that_end_before_their_bodies() {
+    const WRITERS: usize = 32;
+    const STREAMS: usize = 100;
+    let cluster = TestCluster::new();
+    let [one, two] = cluster.pair().await;
+    two.services.source_bytes.store(10, Ordering::SeqCst);
+    for is_empty in [true, false] {
+        // The service answers without reading the body.
+        let body = || if is_empty { empty_body() } else { zeros(3, Arc::default()) };
+        let write = async || {
+            for at in 0..STREAMS {
+                let answer = stream(&one, SOURCE, body()).await.unwrap_or_else(|error| panic!("{error}"));
+                if at % 2 == 0 {
+                    assert_eq!(read(answer.body).await.unwrap().len(), 10);
+                }
+            }
+        };
+        futures_util::future::join_all((0..WRITERS).map(|_| write())).await;
+    }
+    until(|| streams_in_flight(&one) == 0).await;
+}
+
 #[tokio::test]
 async fn an_answer_that_is_given_up_cuts_the_body_of_the_request() {
     let cluster = TestCluster::new();

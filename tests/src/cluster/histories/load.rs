@@ -14,7 +14,7 @@ use mlgw_common::time::{sleep, timeout};
 use tokio::task::JoinHandle;
 
 use super::recorder::{HistoryRecorder, KeySlot, SLOTS};
-use super::requests::{ReadEnd, RecordedClient, SlotObject, WriteCondition};
+use super::requests::{RecordedClient, RequestEnd, SlotObject, WriteCondition};
 use crate::cluster::testbed::TestCluster;
 use crate::s3::S3TestClient;
 use crate::seed::Rng;
@@ -24,13 +24,25 @@ const CLIENTS: usize = 8;
 /// Pauses of a client after a request.
 const PAUSES: [Duration; 4] =
     [Duration::ZERO, Duration::ZERO, Duration::from_millis(20), Duration::from_millis(200)];
-/// Pause of a client while no node can be used, and after a read without a response.
+/// Pause of a client while no node can be used, and after a request without a certain response.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Lengths of objects: those of bodies that are sent at once, and of streamed ones.
-const LENGTHS: [usize; 6] = [40, 40, 5_000, 5_000, 100_000, (1 << 20) + 7];
+const LENGTHS: [usize; 8] = [40, 40, 40, 5_000, 5_000, 5_000, 100_000, 300_000];
 /// Lengths of the parts of an upload, most often of one part.
-const PART_LENGTHS: [&[usize]; 8] =
-    [&[50], &[60_000], &[70], &[80_000], &[90], &[100_000], &[110], &[5 << 20, 120]];
+const PART_LENGTHS: [&[usize]; 12] = [
+    &[50],
+    &[60_000],
+    &[70],
+    &[5_000],
+    &[80],
+    &[6_000],
+    &[90],
+    &[100_000],
+    &[100],
+    &[7_000],
+    &[110],
+    &[5 << 20, 120],
+];
 /// Longest time until a client ends. It is reached only if something is broken.
 const END_MAX: Duration = Duration::from_secs(30);
 
@@ -134,54 +146,60 @@ impl LoadClient {
     async fn run(mut self) {
         while !self.is_over.load(Ordering::Relaxed) {
             let end = self.request().await;
-            let pause = if end == ReadEnd::Answered { *self.rng.pick(&PAUSES) } else { RETRY_PAUSE };
+            let pause = if end == RequestEnd::Answered { *self.rng.pick(&PAUSES) } else { RETRY_PAUSE };
             sleep(pause).await;
         }
     }
 
     /// Sends one request.
-    async fn request(&mut self) -> ReadEnd {
-        let Some((node, client)) = self.endpoints.pick(&mut self.rng) else { return ReadEnd::Unanswered };
+    async fn request(&mut self) -> RequestEnd {
+        let Some((node, client)) = self.endpoints.pick(&mut self.rng) else { return RequestEnd::Unanswered };
         let recorder = Arc::clone(&self.recorder);
         let sender = RecordedClient { recorder: &recorder, number: self.number, node, client };
         let kind = RequestKind::choose(&mut self.rng);
         let slot = KeySlot::new(self.rng.index(SLOTS));
         let object = SlotObject { slot, name: recorder.take_key(slot) };
         match kind {
-            RequestKind::Get => return sender.read(Method::GET, &object).await,
-            RequestKind::Head => return sender.read(Method::HEAD, &object).await,
-            RequestKind::List => return sender.list(&object.name).await,
+            RequestKind::Get => sender.read(Method::GET, &object).await,
+            RequestKind::Head => sender.read(Method::HEAD, &object).await,
+            RequestKind::List => sender.list(&object.name).await,
             RequestKind::Put => self.put(&sender, &object, &WriteCondition::Always).await,
             RequestKind::PutIfAbsent => self.put(&sender, &object, &WriteCondition::IsAbsent).await,
             RequestKind::PutIfMatch => {
                 let seen = recorder.last_seen(slot, &object.name);
                 let condition = seen.map_or(WriteCondition::IsAbsent, WriteCondition::Is);
-                self.put(&sender, &object, &condition).await;
+                self.put(&sender, &object, &condition).await
             }
             RequestKind::Delete => sender.delete(&object).await,
             RequestKind::Copy => self.copy(&sender, &object).await,
             RequestKind::Upload => {
-                sender.upload(&object, recorder.new_upload(self.rng.pick(&PART_LENGTHS))).await;
+                let lengths = PART_LENGTHS[self.rng.index(PART_LENGTHS.len())];
+                sender.upload(&object, recorder.new_upload(lengths)).await
             }
         }
-        ReadEnd::Answered
     }
 
-    async fn put(&mut self, sender: &RecordedClient<'_>, object: &SlotObject, condition: &WriteCondition) {
+    async fn put(
+        &mut self,
+        sender: &RecordedClient<'_>,
+        object: &SlotObject,
+        condition: &WriteCondition,
+    ) -> RequestEnd {
         let value = self.recorder.new_value(*self.rng.pick(&LENGTHS));
-        sender.put(object, value, condition).await;
+        sender.put(object, value, condition).await
     }
 
     /// Copies an object from another slot, if a client has seen one there that is no upload.
-    async fn copy(&mut self, sender: &RecordedClient<'_>, target: &SlotObject) {
+    async fn copy(&mut self, sender: &RecordedClient<'_>, target: &SlotObject) -> RequestEnd {
         let slot = KeySlot::new(self.rng.index(SLOTS));
         if slot == target.slot {
-            return;
+            return RequestEnd::Answered;
         }
         let source = SlotObject { slot, name: self.recorder.take_key(slot) };
         let seen = self.recorder.last_seen(slot, &source.name);
-        if let Some(value) = seen.filter(|value| !value.is_upload) {
-            sender.copy(&source, value, target).await;
+        match seen.filter(|value| !value.is_upload) {
+            Some(value) => sender.copy(&source, value, target).await,
+            None => RequestEnd::Answered,
         }
     }
 }

@@ -121,9 +121,7 @@ impl KeyOperation {
     pub(super) fn has_value(&self, value: ValueId) -> bool {
         let of_condition = match self.action {
             KeyAction::Read(condition) => condition == KeyCondition::Is(value),
-            KeyAction::Write(written, condition) => {
-                written == value || condition == KeyCondition::Is(value)
-            }
+            KeyAction::Write(written, condition) => written == value || condition == KeyCondition::Is(value),
             KeyAction::Delete => false,
         };
         of_condition || self.outcome == KeyOutcome::Found(value)

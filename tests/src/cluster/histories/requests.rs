@@ -32,10 +32,10 @@ pub(super) struct SlotObject {
     pub(super) name: ObjectName,
 }
 
-/// The end of a read.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadEnd {
-    /// It is recorded.
+pub(super) enum RequestEnd {
+    /// It has a certain outcome.
     Answered,
     /// There was no certain response.
     Unanswered,
@@ -108,7 +108,7 @@ impl RecordedClient<'_> {
     }
 
     /// GET or HEAD.
-    pub(super) async fn read(&self, method: Method, object: &SlotObject) -> ReadEnd {
+    pub(super) async fn read(&self, method: Method, object: &SlotObject) -> RequestEnd {
         let request = if method == Method::HEAD { "HEAD" } else { "GET" };
         let name = &object.name;
         let operation = self.begin(request, KeyAction::Read(KeyCondition::Always));
@@ -122,7 +122,7 @@ impl RecordedClient<'_> {
                     Ok(value) => {
                         self.end(name, operation, KeyOutcome::Found(value.id));
                         self.recorder.saw(object.slot, name, Some(value));
-                        return ReadEnd::Answered;
+                        return RequestEnd::Answered;
                     }
                     Err(failure) => failure,
                 }
@@ -130,22 +130,22 @@ impl RecordedClient<'_> {
             Err(failure) if is_no_such_key(&failure, &method) => {
                 self.end(name, operation, KeyOutcome::Absent);
                 self.recorder.saw(object.slot, name, None);
-                return ReadEnd::Answered;
+                return RequestEnd::Answered;
             }
-            Err(failure) if is_uncertain(&failure) => return ReadEnd::Unanswered,
+            Err(failure) if is_uncertain(&failure) => return RequestEnd::Unanswered,
             Err(failure) => format!("{failure:?}"),
         };
         self.fail(request, name, &failure);
-        ReadEnd::Answered
+        RequestEnd::Answered
     }
 
     /// LIST with the key as its prefix.
-    pub(super) async fn list(&self, name: &ObjectName) -> ReadEnd {
+    pub(super) async fn list(&self, name: &ObjectName) -> RequestEnd {
         let operation = self.begin("LIST", KeyAction::Read(KeyCondition::Always));
         let path = format!("/{}?list-type=2&max-keys=10&prefix={}", name.bucket, encode(&name.key));
         let page = match self.call(Method::GET, &path, &[]).await {
             Ok(answer) => listed_page(&answer),
-            Err(failure) if is_uncertain(&failure) => return ReadEnd::Unanswered,
+            Err(failure) if is_uncertain(&failure) => return RequestEnd::Unanswered,
             Err(failure) => Err(format!("{failure:?}")),
         };
         let outcome = page.and_then(|page| match page.contents.as_slice() {
@@ -159,22 +159,27 @@ impl RecordedClient<'_> {
             Ok(outcome) => self.end(name, operation, outcome),
             Err(failure) => self.fail("LIST", name, &failure),
         }
-        ReadEnd::Answered
+        RequestEnd::Answered
     }
 
     /// PUT of a new value under a condition.
-    pub(super) async fn put(&self, object: &SlotObject, value: StoredValue, condition: &WriteCondition) {
+    pub(super) async fn put(
+        &self,
+        object: &SlotObject,
+        value: StoredValue,
+        condition: &WriteCondition,
+    ) -> RequestEnd {
         let header = condition.header();
         let body = full_body(value.parts[0].bytes());
         let operation = self.begin("PUT", KeyAction::Write(value.id, condition.of_key()));
         let path = object.name.path();
         let put = self.client.call(Method::PUT, &path, header.as_slice(), body);
         let ended = limited(put).await.map(|_| ());
-        self.end_write(object, operation, value, ended);
+        self.end_write(object, operation, value, ended)
     }
 
     /// DELETE.
-    pub(super) async fn delete(&self, object: &SlotObject) {
+    pub(super) async fn delete(&self, object: &SlotObject) -> RequestEnd {
         let operation = self.begin("DELETE", KeyAction::Delete);
         match self.call(Method::DELETE, &object.name.path(), &[]).await {
             Ok(_) => {
@@ -183,14 +188,21 @@ impl RecordedClient<'_> {
             }
             Err(failure) if is_uncertain(&failure) => {
                 self.end(&object.name, operation, KeyOutcome::Unknown);
+                return RequestEnd::Unanswered;
             }
             Err(failure) => self.fail("DELETE", &object.name, &format!("{failure:?}")),
         }
+        RequestEnd::Answered
     }
 
     /// CopyObject of a value that its source had when a client saw it last. It is a read of the source and a
     /// write of the target.
-    pub(super) async fn copy(&self, source: &SlotObject, value: StoredValue, target: &SlotObject) {
+    pub(super) async fn copy(
+        &self,
+        source: &SlotObject,
+        value: StoredValue,
+        target: &SlotObject,
+    ) -> RequestEnd {
         let headers = [
             ("x-amz-copy-source", source.name.path()),
             ("x-amz-copy-source-if-match", format!("\"{}\"", value.etag)),
@@ -201,12 +213,16 @@ impl RecordedClient<'_> {
             // A response that begins with 200 may end with an error.
             Ok(answer) if !has_text(&answer, "<CopyObjectResult") => {
                 self.end(&target.name, write, KeyOutcome::Unknown);
+                return RequestEnd::Unanswered;
             }
             Ok(_) => {
                 self.end(&source.name, read, KeyOutcome::Found(value.id));
-                self.end_write(target, write, value, Ok(()));
+                return self.end_write(target, write, value, Ok(()));
             }
-            Err(failure) if is_uncertain(&failure) => self.end(&target.name, write, KeyOutcome::Unknown),
+            Err(failure) if is_uncertain(&failure) => {
+                self.end(&target.name, write, KeyOutcome::Unknown);
+                return RequestEnd::Unanswered;
+            }
             Err(failure) if failure.status() == Some(412) => {
                 self.end(&source.name, read, KeyOutcome::Refused);
             }
@@ -215,22 +231,23 @@ impl RecordedClient<'_> {
             }
             Err(failure) => self.fail("COPY", &target.name, &format!("{failure:?}")),
         }
+        RequestEnd::Answered
     }
 
     /// A multipart upload of a new value. Only its completion changes the key.
-    pub(super) async fn upload(&self, object: &SlotObject, value: StoredValue) {
+    pub(super) async fn upload(&self, object: &SlotObject, value: StoredValue) -> RequestEnd {
         let ObjectName { bucket, key } = &object.name;
         let created = self.client.create_upload(bucket, key);
-        let Some(id) = self.until_certain(object, created).await else { return };
+        let Some(id) = self.until_certain(object, created).await else { return RequestEnd::Unanswered };
         let mut parts = Vec::new();
         for (number, part) in (1..).zip(&value.parts) {
             let put = self.client.put_part(bucket, key, &id, number, full_body(part.bytes()));
-            let Some(etag) = self.until_certain(object, put).await else { return };
+            let Some(etag) = self.until_certain(object, put).await else { return RequestEnd::Unanswered };
             parts.push((number, etag));
         }
         let operation = self.begin("COMPLETE", KeyAction::Write(value.id, KeyCondition::Always));
         let ended = limited(self.client.complete(bucket, key, &id, &parts)).await.map(|_| ());
-        self.end_write(object, operation, value, ended);
+        self.end_write(object, operation, value, ended)
     }
 
     /// Waits for the response to a request of an upload that changes no key. Its failure ends the upload.
@@ -256,7 +273,7 @@ impl RecordedClient<'_> {
         operation: BegunOperation,
         value: StoredValue,
         ended: Result<(), CallFailure>,
-    ) {
+    ) -> RequestEnd {
         let SlotObject { slot, name } = object;
         let condition = match operation.action {
             KeyAction::Read(condition) | KeyAction::Write(_, condition) => condition,
@@ -267,21 +284,27 @@ impl RecordedClient<'_> {
             Ok(()) => {
                 self.end(name, operation, KeyOutcome::Done);
                 self.recorder.saw(*slot, name, Some(value));
-                return;
+                return RequestEnd::Answered;
             }
             Err(failure) => failure,
         };
         match failure.status() {
             Some(412) if is_conditional => self.end(name, operation, KeyOutcome::Refused),
-            Some(404) if matches!(condition, KeyCondition::Is(_)) && is_no_such_key(&failure, &Method::PUT) => {
+            Some(404)
+                if matches!(condition, KeyCondition::Is(_)) && is_no_such_key(&failure, &Method::PUT) =>
+            {
                 self.end(name, operation, KeyOutcome::Absent);
                 self.recorder.saw(*slot, name, None);
             }
             // Another change of the key was made meanwhile, and this one was not.
             Some(409) if is_conditional => {}
-            _ if is_uncertain(&failure) => self.end(name, operation, KeyOutcome::Unknown),
+            _ if is_uncertain(&failure) => {
+                self.end(name, operation, KeyOutcome::Unknown);
+                return RequestEnd::Unanswered;
+            }
             _ => self.fail(operation.request, name, &format!("{failure:?}")),
         }
+        RequestEnd::Answered
     }
 }
 

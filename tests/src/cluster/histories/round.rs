@@ -19,7 +19,7 @@ use super::load::{HistoryLoad, NodeEndpoints};
 use super::nemesis::{Nemesis, NemesisTrace};
 use super::recorder::{HistoryRecorder, KeySlot, ObjectName};
 use super::register::{KeyAction, KeyOperation, KeyOutcome};
-use super::requests::{ReadEnd, RecordedClient, SlotObject};
+use super::requests::{RecordedClient, RequestEnd, SlotObject};
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{FIRST, SPREAD, STORAGE, TestCluster, wait_at_most, wait_until};
 use crate::seed::{Rng, mix};
@@ -115,7 +115,7 @@ impl RelayedCluster {
         let mut rng = Rng::new(plan.seed);
         let planned = schedule(&mut rng, &plan.mix, plan.load);
         // Ids of values differ between rounds, so that no round takes a value of another one for its own.
-        let first_value = mix(plan.seed) & !u64::from(u32::MAX) | 1;
+        let first_value = (mix(plan.seed) & !u64::from(u32::MAX)) | 1;
         let recorder = Arc::new(HistoryRecorder::new(&format!("{:x}", mix(plan.seed)), first_value));
         let load = HistoryLoad::start(&self.cluster, &rng, &recorder, &self.endpoints);
         until_changes(&recorder, CHANGES_MIN / 2);
@@ -177,13 +177,17 @@ impl RelayedCluster {
     fn until_copied(&self) {
         wait_at_most(HEALED_MAX, "every segment has its copies, and they are equal", || {
             let copies = self.cluster.view(FIRST).copies;
-            let on = STORAGE.map(|id| segment_files(&self.cluster, id));
-            let everywhere = on[0].keys().filter(|name| on.iter().all(|files| files.contains_key(*name)));
-            let differ = everywhere.filter(|name| !is_equal_on(&self.cluster, &STORAGE, name)).count();
             (copies.wanted, copies.below_segments, copies.suspect_segments) == (STORAGE.len(), 0, 0)
                 && copies.segments > 0
-                && differ <= copies.open_segments
+                && self.segments_that_differ() <= copies.open_segments
         });
+    }
+
+    /// Number of segments that every storage node has with bytes of its own.
+    fn segments_that_differ(&self) -> usize {
+        let on = STORAGE.map(|id| segment_files(&self.cluster, id));
+        let everywhere = on[0].keys().filter(|name| on.iter().all(|files| files.contains_key(*name)));
+        everywhere.filter(|name| !is_equal_on(&self.cluster, &STORAGE, name)).count()
     }
 
     fn report(&self, plan: &RoundPlan, trace: &NemesisTrace) {
@@ -212,7 +216,8 @@ fn log_dir(seed: u64) -> PathBuf {
 }
 
 fn is_done_change(operation: &KeyOperation) -> bool {
-    operation.outcome == KeyOutcome::Done && matches!(operation.action, KeyAction::Write(..) | KeyAction::Delete)
+    operation.outcome == KeyOutcome::Done
+        && matches!(operation.action, KeyAction::Write(..) | KeyAction::Delete)
 }
 
 /// Waits until so many changes are done in each bucket.
@@ -237,7 +242,7 @@ async fn read_all_ways(reader: &RecordedClient<'_>, name: &ObjectName) {
                 Some(method) => reader.read(method.clone(), &object).await,
                 None => reader.list(name).await,
             };
-            if end == ReadEnd::Answered {
+            if end == RequestEnd::Answered {
                 break;
             }
             assert!(begun.elapsed() < READ_MAX, "no node answers reads of {name}");

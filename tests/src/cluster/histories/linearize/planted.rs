@@ -159,9 +159,7 @@ fn a_change_of_unknown_outcome_happens_once_at_any_time_or_never() {
 
 #[test]
 fn a_copy_reads_its_source_under_its_condition() {
-    let source = |span, outcome| {
-        operation("COPY from", span, KeyAction::Read(KeyCondition::Is(A)), outcome)
-    };
+    let source = |span, outcome| operation("COPY from", span, KeyAction::Read(KeyCondition::Is(A)), outcome);
     accepted(&[put([1, 2], A), put([3, 6], B), source([4, 5], KeyOutcome::Found(A))]);
     accepted(&[put([1, 2], A), put([3, 6], B), source([4, 5], KeyOutcome::Refused)]);
     refused(&[put([1, 2], A), source([3, 4], KeyOutcome::Refused)], 1);
