@@ -248,11 +248,31 @@ impl PodSite {
         });
     }
 
+    /// The cluster as a pod describes it.
+    fn view(&self, pod: &str) -> Value {
+        let client = S3TestClient::admin(self.addresses(pod).admin, ACCESS_KEY, SECRET_KEY);
+        let view = self.runtime.block_on(client.call_admin(Method::GET, "/v1/cluster", &Value::Null));
+        view.unwrap_or_else(|failure| panic!("{pod}: {failure:?}"))
+    }
+
+    /// Waits until all storage nodes vote in every group, so that two of them are a majority.
+    fn until_all_vote(&self) {
+        wait_until("three nodes vote in every group", || {
+            let views = STORAGE_PODS.map(|pod| self.view(pod));
+            let groups = views[0]["groups"].as_array().expect("groups").len();
+            // The leader of a group lists its members.
+            let parts = views.iter().flat_map(|view| view["groups"].as_array().expect("groups"));
+            let voters = |group: &Value| {
+                let members = group["members"].as_array().expect("members");
+                members.iter().filter(|member| member["part"] == "voter").count()
+            };
+            parts.filter(|group| voters(group) == STORAGE_PODS.len()).count() == groups
+        });
+    }
+
     /// Roles and names of the nodes, sorted, as the first pod describes them.
     fn nodes(&self) -> Vec<String> {
-        let client = S3TestClient::admin(self.addresses(FIRST_POD).admin, ACCESS_KEY, SECRET_KEY);
-        let view = self.runtime.block_on(client.call_admin(Method::GET, "/v1/cluster", &Value::Null));
-        let view = view.expect("the first pod answers");
+        let view = self.view(FIRST_POD);
         let nodes = view["nodes"].as_array().expect("nodes");
         let text = |node: &Value, field: &str| node[field].as_str().expect("a text").to_owned();
         let mut found: Vec<String> =
@@ -318,6 +338,7 @@ fn a_first_pod_that_lost_its_volume_joins_the_others_and_never_serves_a_second_c
     let cluster = site.cluster_of(FIRST_POD);
     site.store(FIRST_POD);
     site.until_read("mlgw-2");
+    site.until_all_vote();
     pods.into_iter().for_each(PodProcess::kill);
 
     // No other pod answers, so it begins a second cluster.
