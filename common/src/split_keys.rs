@@ -17,7 +17,7 @@ pub enum SplitKeysError {
     Key(usize, NameError),
     /// The key with this number, from 1 on, is not after the one before it.
     #[error("split key {0} is not after the one before it in the order of bytes")]
-    Order(usize),
+    NotAscending(usize),
 }
 
 /// Keys at which a new bucket is split; none leaves it whole.
@@ -37,7 +37,7 @@ impl SplitKeys {
         for (number, key) in (1..).zip(keys) {
             let key = ObjectKey::from_bytes(key.as_ref()).map_err(|why| SplitKeysError::Key(number, why))?;
             if valid.last().is_some_and(|before| before.as_bytes() >= key.as_bytes()) {
-                return Err(SplitKeysError::Order(number));
+                return Err(SplitKeysError::NotAscending(number));
             }
             valid.push(key);
         }
@@ -66,8 +66,8 @@ mod tests {
         assert_eq!(SplitKeys::new(&whole), Ok(SplitKeys::default()));
         let long = "k".repeat(KEY_LEN_MAX + 1);
         for (keys, why) in [
-            (&["b", "a"][..], SplitKeysError::Order(2)),
-            (&["a", "b", "b"], SplitKeysError::Order(3)),
+            (&["b", "a"][..], SplitKeysError::NotAscending(2)),
+            (&["a", "b", "b"], SplitKeysError::NotAscending(3)),
             (&[""], SplitKeysError::Key(1, NameError::KeyEmpty)),
             (&["a", ""], SplitKeysError::Key(2, NameError::KeyEmpty)),
             (&[long.as_str()], SplitKeysError::Key(1, NameError::KeyTooLong)),

@@ -24,7 +24,7 @@ use futures_util::FutureExt;
 use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::time::Instant;
 use mlgw_formats::command::Command;
-use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
+use mlgw_formats::log_types::{Leadership, LogId, OutcomeCallback, RaftTypes};
 use openraft::async_runtime::WatchReceiver;
 use openraft::metrics::WaitError;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
@@ -93,7 +93,9 @@ pub(crate) struct Group {
     pub(super) log: GroupLog,
     snapshots_taken: Arc<AtomicU64>,
     figures: Arc<Figures>,
-    pub(super) barriers: Arc<Barriers>,
+    pub(super) barriers: Arc<Barriers<()>>,
+    /// Confirmations of the leadership of this member, for the readers of all nodes.
+    pub(super) read_indexes: Arc<Barriers<LogId>>,
     pub(super) lone_voter: Arc<LoneVoter>,
     sent: SnapshotsSent,
 }
@@ -174,6 +176,7 @@ pub(crate) fn stores(
         snapshots_taken: taken,
         figures,
         barriers: Arc::default(),
+        read_indexes: Arc::default(),
         lone_voter,
         sent,
     };

@@ -124,7 +124,7 @@ impl Group {
 
     /// Confirms the leadership of this member and returns the entry that a read must have applied.
     async fn serve_read_index(&self) -> MemberReply {
-        match self.read_index().await {
+        match self.shared_read_index().await {
             Ok(id) => MemberReply::ReadIndex(log_position(&id)),
             Err(BarrierError::NotLeader { leader }) => declined(DeclineReason::NotLeader, leader),
             Err(BarrierError::NoQuorum) => declined(DeclineReason::NoQuorum, None),

@@ -231,7 +231,7 @@ impl Nemesis<'_> {
 }
 
 /// Both directions between a node and others.
-fn between(node: usize, others: &[usize]) -> Vec<LinkDirection> {
+pub(super) fn between(node: usize, others: &[usize]) -> Vec<LinkDirection> {
     let both =
         |other: &usize| [LinkDirection { from: node, to: *other }, LinkDirection { from: *other, to: node }];
     others.iter().flat_map(both).collect()

@@ -37,7 +37,7 @@ pub(super) enum KeyAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyOutcome {
     /// A read returned this value.
-    Found(ValueId),
+    Present(ValueId),
     /// There was no object.
     Absent,
     /// The write or the delete was done.
@@ -88,7 +88,7 @@ impl KeyOperation {
     /// is impossible there.
     pub(super) fn applied_to(&self, state: KeyState) -> Option<KeyState> {
         let (is_possible, next) = match (self.action, self.outcome) {
-            (KeyAction::Read(_), KeyOutcome::Found(value)) => (state == Some(value), state),
+            (KeyAction::Read(_), KeyOutcome::Present(value)) => (state == Some(value), state),
             (KeyAction::Read(_) | KeyAction::Write(..), KeyOutcome::Absent) => (state.is_none(), state),
             (KeyAction::Read(condition) | KeyAction::Write(_, condition), KeyOutcome::Refused) => {
                 (state.is_some() && !condition.holds(state), state)
@@ -98,8 +98,8 @@ impl KeyOperation {
             }
             (KeyAction::Delete, KeyOutcome::Done | KeyOutcome::Unknown) => (true, None),
             (KeyAction::Read(_), KeyOutcome::Done | KeyOutcome::Unknown)
-            | (KeyAction::Write(..), KeyOutcome::Found(_))
-            | (KeyAction::Delete, KeyOutcome::Found(_) | KeyOutcome::Absent | KeyOutcome::Refused) => {
+            | (KeyAction::Write(..), KeyOutcome::Present(_))
+            | (KeyAction::Delete, KeyOutcome::Present(_) | KeyOutcome::Absent | KeyOutcome::Refused) => {
                 (false, state)
             }
         };
@@ -124,7 +124,7 @@ impl KeyOperation {
             KeyAction::Write(written, condition) => written == value || condition == KeyCondition::Is(value),
             KeyAction::Delete => false,
         };
-        of_condition || self.outcome == KeyOutcome::Found(value)
+        of_condition || self.outcome == KeyOutcome::Present(value)
     }
 
     /// True if the operation requires that there is no object.
@@ -165,7 +165,7 @@ impl fmt::Display for KeyOperation {
             KeyAction::Delete => {}
         }
         match self.outcome {
-            KeyOutcome::Found(value) => write!(f, " -> {value}"),
+            KeyOutcome::Present(value) => write!(f, " -> {value}"),
             KeyOutcome::Absent => write!(f, " -> no object"),
             KeyOutcome::Done => write!(f, " -> done"),
             KeyOutcome::Refused => write!(f, " -> the condition did not hold"),

@@ -120,7 +120,7 @@ impl RecordedClient<'_> {
                 };
                 match value {
                     Ok(value) => {
-                        self.end(name, operation, KeyOutcome::Found(value.id));
+                        self.end(name, operation, KeyOutcome::Present(value.id));
                         self.recorder.saw(object.slot, name, Some(value));
                         return RequestEnd::Answered;
                     }
@@ -151,7 +151,7 @@ impl RecordedClient<'_> {
         let outcome = page.and_then(|page| match page.contents.as_slice() {
             [] => Ok(KeyOutcome::Absent),
             [row] if row.key == name.key => {
-                Ok(KeyOutcome::Found(self.recorder.value_of(row.etag.trim_matches('"'))?.id))
+                Ok(KeyOutcome::Present(self.recorder.value_of(row.etag.trim_matches('"'))?.id))
             }
             others => Err(format!("lists {others:?}")),
         });
@@ -216,7 +216,7 @@ impl RecordedClient<'_> {
                 return RequestEnd::Unanswered;
             }
             Ok(_) => {
-                self.end(&source.name, read, KeyOutcome::Found(value.id));
+                self.end(&source.name, read, KeyOutcome::Present(value.id));
                 return self.end_write(target, write, value, Ok(()));
             }
             Err(failure) if is_uncertain(&failure) => {

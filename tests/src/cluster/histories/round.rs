@@ -16,12 +16,14 @@ use super::faults::{FaultMix, schedule};
 use super::linearize::{check, shortest_violation};
 use super::links::NodeLinks;
 use super::load::{HistoryLoad, NodeEndpoints};
-use super::nemesis::{Nemesis, NemesisTrace};
+use super::nemesis::{Nemesis, NemesisTrace, between};
 use super::recorder::{HistoryRecorder, KeySlot, ObjectName};
 use super::register::{KeyAction, KeyOperation, KeyOutcome};
 use super::requests::{RecordedClient, RequestEnd, SlotObject};
 use crate::cluster::segment_files::{is_equal_on, segment_files};
-use crate::cluster::testbed::{FIRST, SPREAD, STORAGE, TestCluster, wait_at_most, wait_until};
+use crate::cluster::testbed::{
+    BUCKET, FIRST, SPREAD, STORAGE, TestCluster, keys_before, wait_at_most, wait_until,
+};
 use crate::seed::{Rng, mix};
 use crate::server::ServerSetup;
 
@@ -200,6 +202,22 @@ impl RelayedCluster {
             Err(error) => eprintln!("the logs of the nodes cannot be kept in {}: {error}", dir.display()),
         }
     }
+}
+
+#[test]
+fn a_node_without_connections_refuses_requests_until_it_has_them_again() {
+    const NODE: usize = 3;
+    let RelayedCluster { cluster, links, .. } = RelayedCluster::new();
+    let (client, key) = (cluster.client(NODE), keys_before().next().expect("a key"));
+    let status = || match cluster.block_on(client.get(BUCKET, &key)) {
+        Ok(_) => Some(200),
+        Err(failure) => failure.status(),
+    };
+    assert_eq!(status(), Some(200));
+    links.block(between(NODE, &[1, 2, 4]));
+    wait_until("the node refuses reads", || status() == Some(503));
+    links.open();
+    wait_until("the node serves reads", || status() == Some(200));
 }
 
 /// Starts a node, which has joined and does not run, behind a relay.

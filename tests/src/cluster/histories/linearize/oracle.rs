@@ -136,7 +136,7 @@ impl SimulatedRegister {
             (KeyCondition::Always | KeyCondition::IsAbsent | KeyCondition::Is(_), _) => {}
         }
         match action {
-            KeyAction::Read(_) => self.state.map_or(KeyOutcome::Absent, KeyOutcome::Found),
+            KeyAction::Read(_) => self.state.map_or(KeyOutcome::Absent, KeyOutcome::Present),
             KeyAction::Write(value, _) => {
                 self.state = Some(value);
                 KeyOutcome::Done
@@ -186,7 +186,7 @@ fn small_operation(rng: &mut Rng, begun: u64, ended: u64) -> KeyOperation {
     let condition = *rng.pick(&[KeyCondition::Always, KeyCondition::IsAbsent, KeyCondition::Is(other)]);
     let changed = [KeyOutcome::Done, KeyOutcome::Done, KeyOutcome::Unknown];
     let (action, outcome) = match rng.below(8) {
-        0..2 => (KeyAction::Read(KeyCondition::Always), KeyOutcome::Found(value)),
+        0..2 => (KeyAction::Read(KeyCondition::Always), KeyOutcome::Present(value)),
         2 => (KeyAction::Read(KeyCondition::Always), KeyOutcome::Absent),
         3 => (KeyAction::Delete, *rng.pick(&changed)),
         4 => (KeyAction::Write(value, condition), KeyOutcome::Refused),

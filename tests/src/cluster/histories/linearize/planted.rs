@@ -34,7 +34,7 @@ fn delete(span: [u64; 2]) -> KeyOperation {
 }
 
 fn found(request: &'static str, span: [u64; 2], value: ValueId) -> KeyOperation {
-    operation(request, span, KeyAction::Read(KeyCondition::Always), KeyOutcome::Found(value))
+    operation(request, span, KeyAction::Read(KeyCondition::Always), KeyOutcome::Present(value))
 }
 
 fn absent(request: &'static str, span: [u64; 2]) -> KeyOperation {
@@ -160,7 +160,7 @@ fn a_change_of_unknown_outcome_happens_once_at_any_time_or_never() {
 #[test]
 fn a_copy_reads_its_source_under_its_condition() {
     let source = |span, outcome| operation("COPY from", span, KeyAction::Read(KeyCondition::Is(A)), outcome);
-    accepted(&[put([1, 2], A), put([3, 6], B), source([4, 5], KeyOutcome::Found(A))]);
+    accepted(&[put([1, 2], A), put([3, 6], B), source([4, 5], KeyOutcome::Present(A))]);
     accepted(&[put([1, 2], A), put([3, 6], B), source([4, 5], KeyOutcome::Refused)]);
     refused(&[put([1, 2], A), source([3, 4], KeyOutcome::Refused)], 1);
     refused(&[put([1, 2], A), source([3, 4], KeyOutcome::Absent)], 1);
@@ -190,7 +190,8 @@ fn a_history_that_is_too_long_gets_no_verdict() {
 #[test]
 fn many_changes_of_unknown_outcome_are_decided() {
     let value = |at: u64| ValueId(100 + at);
-    let lost = |at: u64| unknown(if at % 3 == 0 { delete([at, 0]) } else { put([at, 0], value(at)) });
+    let lost =
+        |at: u64| unknown(if at.is_multiple_of(3) { delete([at, 0]) } else { put([at, 0], value(at)) });
     let mut operations: Vec<KeyOperation> = (1..120).map(lost).collect();
     let written = |at: u64| put([200 + 4 * at, 201 + 4 * at], value(1000 + at));
     let read = |at: u64| found("GET", [202 + 4 * at, 203 + 4 * at], value(1000 + at));

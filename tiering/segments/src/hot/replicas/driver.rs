@@ -132,6 +132,7 @@ impl ReplicaDriver {
         let begun = Instant::now();
         let (recorded, tasks) = self.decide(context).await?;
         let least = begun.elapsed() * PASS_PAUSE_FACTOR;
+        let changed: Vec<SegmentId> = tasks.iter().map(|task| task.segment).collect();
         let has_more = self.carry_out_all(context, tasks).await?;
         let wanted_copies = COPIES.min(context.nodes.len()).max(1);
         let PassContext { inner, catalogue, replication, nodes } = context;
@@ -139,6 +140,7 @@ impl ReplicaDriver {
         for removed in self.sweep.run(&sweep, &recorded).await? {
             self.verified.remove(&removed);
         }
+        self.sweep.add_listed(changed);
         let longest = if has_more { least } else { PASS_INTERVAL.max(least) };
         Ok(PassPause { least, longest })
     }

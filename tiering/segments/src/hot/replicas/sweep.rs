@@ -48,7 +48,7 @@ pub(super) struct SweepContext<'a> {
 #[derive(Default)]
 pub(super) struct ReplicaSweep {
     due: Option<Instant>,
-    /// Segments that listed this node in the last pass; sorted.
+    /// Segments that listed this node at the end of the last pass; sorted.
     listed: Vec<SegmentId>,
     /// Segments that were in use when their files were to be removed.
     in_use: BTreeSet<SegmentId>,
@@ -80,6 +80,16 @@ impl ReplicaSweep {
             }
         }
         remove(context, &closed).await
+    }
+}
+
+impl ReplicaSweep {
+    /// Adds segments whose records list this node since the records of this pass were read. If one of them is
+    /// released before the next pass, that pass removes its file.
+    pub(super) fn add_listed(&mut self, segments: impl IntoIterator<Item = SegmentId>) {
+        self.listed.extend(segments);
+        self.listed.sort_unstable();
+        self.listed.dedup();
     }
 }
 
