@@ -67,8 +67,8 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
 pub const REQUEST_HEADERS_MAX: usize = 1024;
 /// Addresses and networks of proxies in the configuration. Each is compared with the peer of a request.
 pub const TRUSTED_PROXIES_MAX: usize = 64;
-/// Largest header of the PROXY protocol. Up to its addresses it has at most 52 bytes; the rest are fields that
-/// are not read, such as the name in a certificate.
+/// Largest header of the PROXY protocol. Up to its addresses it has at most 52 bytes; the rest are fields
+/// that are not read, such as the name in a certificate.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4 * KIB as usize;
 /// Bytes read from the rest of a refused request's body, so that its connection can be reused; a connection
 /// with a longer rest is closed. Go's server has the same limit.

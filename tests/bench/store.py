@@ -131,7 +131,8 @@ class Store:
         """PUTs each name once, unless `what` was filled before."""
         if what not in self.filled:
             count = self.report.counter(f"writing {what}, {body_bytes} bytes each", len(names))
-            exchange(self.server.port, self.puts(names, body_bytes, bucket), FILL_CONNECTIONS, on_answer=count)
+            puts = self.puts(names, body_bytes, bucket)
+            exchange(self.server.port, puts, FILL_CONNECTIONS, on_answer=count)
             self.filled[what] = names
         return names
 

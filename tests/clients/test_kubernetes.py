@@ -151,7 +151,8 @@ def test_the_server_accepts_the_settings_of_every_container(manifests):
             variables = manifests.variables(one, container)
             environment = {"PATH": os.environ["PATH"]} | variables
             shown = subprocess.run(
-                [os.environ["MLGW_BIN"], "config", "show"], env=environment, capture_output=True, text=True, check=False
+                [os.environ["MLGW_BIN"], "config", "show"],
+                env=environment, capture_output=True, text=True, check=False,
             )
             assert shown.returncode == 0, shown.stderr
             ports = {

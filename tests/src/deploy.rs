@@ -149,7 +149,7 @@ impl PodSite {
     }
 
     /// Removes the volume of a pod.
-    fn lose_volume(&self, pod: &str) {
+    fn remove_volume(&self, pod: &str) {
         fs::remove_dir_all(self.volume(pod)).expect("removed");
     }
 
@@ -342,7 +342,7 @@ fn a_first_pod_that_lost_its_volume_joins_the_others_and_never_serves_a_second_c
     pods.into_iter().for_each(PodProcess::kill);
 
     // No other pod answers, so it begins a second cluster.
-    site.lose_volume(FIRST_POD);
+    site.remove_volume(FIRST_POD);
     let mut first = site.prepare(FIRST_POD);
     let admin = site.data_dir(FIRST_POD).join("admin.json");
     wait_until("the first pod waits for the others", || admin.exists());
@@ -353,7 +353,7 @@ fn a_first_pod_that_lost_its_volume_joins_the_others_and_never_serves_a_second_c
     assert!(!site.is_formed(FIRST_POD));
 
     // With another new volume it finds the others.
-    site.lose_volume(FIRST_POD);
+    site.remove_volume(FIRST_POD);
     let _first = site.start_all(&[FIRST_POD]);
     assert_eq!(site.cluster_of(FIRST_POD), cluster);
     site.until_read(FIRST_POD);
@@ -374,7 +374,7 @@ fn a_server_without_peers_becomes_the_first_node_with_its_objects_and_no_other_n
     assert_eq!(refused.wait().code(), Some(1), "{}", refused.log());
     assert!(refused.log().contains("belongs to a server without peers"), "{}", refused.log());
 
-    site.lose_volume("mlgw-1");
+    site.remove_volume("mlgw-1");
     let _pods = site.start_all(&STORAGE_PODS);
     STORAGE_PODS.iter().for_each(|pod| site.until_read(pod));
 }

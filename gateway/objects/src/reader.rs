@@ -6,8 +6,8 @@
 //!
 //! Invariant: every byte is verified against its checksum before it is returned. Compaction may move bytes
 //! during a read. The reader then reads the record of the body again. Before the first of several pieces it
-//! pins the segments, and waits for their rows if this node does not have them yet. This module only reads, so
-//! a power failure changes nothing.
+//! pins the segments, and waits for their rows if this node does not have them yet. This module only reads,
+//! so a power failure changes nothing.
 
 use crate::ObjectError;
 use bytes::Bytes;

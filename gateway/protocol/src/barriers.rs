@@ -89,7 +89,7 @@ pub(crate) async fn authenticate<T>(
     verify()
 }
 
-/// Updates the rights of the caller of a request that was denied: they may have been extended on another node.
+/// Updates the rights of the caller of a request that was denied: another node may have extended them.
 ///
 /// # Errors
 /// `denied` if this node has the newest rights; that of the barrier.

@@ -22,7 +22,7 @@ use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::Clock;
 use mlgw_config::{Config, EtagKind, MachineSizes};
-use mlgw_credentials::Keyring;
+use mlgw_credentials::{Keyring, Sealer};
 use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_objects::ObjectLayer;
@@ -82,10 +82,7 @@ impl ServerEngine {
         dir.finish_marking()?;
         remove_leftovers(&dir, &dir.location(config));
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        // One node compares the objects with their checksums; each one verifies its own segments.
-        let proofs = part.is_first().then(|| {
-            Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone())) as Arc<dyn ObjectVerifier>
-        });
+        let proofs = proofs_of(part, &catalogue, &tiers);
         let scrub = start_scrub(config, &dir, &clock, proofs, &catalogue, &tiers.hot)?;
         let policies = policies(config, part, &machine, &clock, &catalogue).await?;
         let PolicyStatistics { policy_driver, retention, access_journal } =
@@ -103,14 +100,10 @@ impl ServerEngine {
             false => RemoteBackedBuckets::default(),
         };
         let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
-        let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
-        match part.is_first() {
-            true => {
-                drop(tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every)))
-            }
-            false => drop(tokio::spawn(following::run(policy()))),
-        }
-        tokio::spawn(system::run(policy(), tiers.clone(), remote_backed.clone(), Arc::clone(&clock)));
+        start_policy_tasks(config, part, &policies, &policy_driver, &clock);
+        let facts =
+            system::run(Arc::downgrade(&policies), tiers.clone(), remote_backed.clone(), Arc::clone(&clock));
+        tokio::spawn(facts);
         let parts = WriteBackParts {
             catalogue: catalogue.clone(),
             remote_backed: remote_backed.clone(),
@@ -123,10 +116,7 @@ impl ServerEngine {
             false => write_back_elsewhere(parts)?,
         };
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
-        let keyring = match cluster {
-            None => Keyring::open(catalogue.clone(), sealer, clock.clone(), root_from_environment()?).await?,
-            Some(_) => member::open_keyring(&catalogue, sealer, clock.clone()).await?,
-        };
+        let keyring = open_keyring(cluster.as_ref(), &catalogue, sealer, &clock).await?;
         Ok(Self {
             dir,
             cluster,
@@ -238,6 +228,43 @@ const fn etag_source(config: &Config) -> EtagSource {
 fn policy_driver_blocks_max(machine: &MachineSizes) -> usize {
     let blocks = machine.memory_bytes / 100 / 32;
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
+}
+
+/// Returns what compares objects with their checksums. One node of a cluster does so; each one verifies its own
+/// segments.
+fn proofs_of(part: ClusterPart, catalogue: &Catalogue, tiers: &Tiers) -> Option<Arc<dyn ObjectVerifier>> {
+    part.is_first()
+        .then(|| Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone())) as Arc<dyn ObjectVerifier>)
+}
+
+/// Starts to learn bounds of the policy. A member follows the policy of the first node, which learns.
+fn start_policy_tasks(
+    config: &Config,
+    part: ClusterPart,
+    policies: &Arc<Policies>,
+    policy_driver: &PolicyDriver,
+    clock: &Arc<dyn Clock>,
+) {
+    let policy = Arc::downgrade(policies);
+    if part.is_first() {
+        let every = config.policy.learn_every;
+        tokio::spawn(learning::run(policy, policy_driver.clone(), Arc::clone(clock), every));
+    } else {
+        tokio::spawn(following::run(policy));
+    }
+}
+
+async fn open_keyring(
+    cluster: Option<&ClusterNode>,
+    catalogue: &Catalogue,
+    sealer: Sealer,
+    clock: &Arc<dyn Clock>,
+) -> Result<Keyring, ServeError> {
+    let clock = Arc::clone(clock);
+    match cluster {
+        None => Ok(Keyring::open(catalogue.clone(), sealer, clock, root_from_environment()?).await?),
+        Some(_) => member::open_keyring(catalogue, sealer, clock).await,
+    }
 }
 
 /// Opens the running policy, including watched files. Those of one node of a cluster count.

@@ -54,7 +54,18 @@ async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
         let knows = wait.metrics(|m| m.vote.committed && m.vote.leader_id.term > 0, "a leader").await;
         knows.unwrap();
     }
-    let leads = members[0].known_leadership().unwrap().node_id;
+    // Several may have begun an election. The last one decides.
+    let agreed = async {
+        loop {
+            let known: Vec<_> = members.iter().map(Group::known_leadership).collect();
+            let is_agreed = known[0].is_ok() && known.iter().all(|of| *of == known[0]);
+            if is_agreed && members.iter().any(|member| member.leadership() == known[0]) {
+                return known[0].as_ref().unwrap().node_id;
+            }
+            mlgw_common::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let leads = mlgw_common::time::timeout(SOON, agreed).await.unwrap();
     members.sort_by_key(|member| member.node != leads);
     members
 }
