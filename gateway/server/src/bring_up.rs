@@ -101,9 +101,7 @@ impl ServerEngine {
         };
         let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
         start_policy_tasks(config, part, &policies, &policy_driver, &clock);
-        let facts =
-            system::run(Arc::downgrade(&policies), tiers.clone(), remote_backed.clone(), Arc::clone(&clock));
-        tokio::spawn(facts);
+        start_facts(&policies, &tiers, &remote_backed, &clock);
         let parts = WriteBackParts {
             catalogue: catalogue.clone(),
             remote_backed: remote_backed.clone(),
@@ -230,8 +228,8 @@ fn policy_driver_blocks_max(machine: &MachineSizes) -> usize {
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
 }
 
-/// Returns what compares objects with their checksums. One node of a cluster does so; each one verifies its own
-/// segments.
+/// Returns what compares objects with their checksums. One node of a cluster does so; each one verifies its
+/// own segments.
 fn proofs_of(part: ClusterPart, catalogue: &Catalogue, tiers: &Tiers) -> Option<Arc<dyn ObjectVerifier>> {
     part.is_first()
         .then(|| Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone())) as Arc<dyn ObjectVerifier>)
@@ -252,6 +250,17 @@ fn start_policy_tasks(
     } else {
         tokio::spawn(following::run(policy));
     }
+}
+
+/// Starts to collect the facts about this server that rules use.
+fn start_facts(
+    policies: &Arc<Policies>,
+    tiers: &Tiers,
+    remote_backed: &RemoteBackedBuckets,
+    clock: &Arc<dyn Clock>,
+) {
+    let policy = Arc::downgrade(policies);
+    tokio::spawn(system::run(policy, tiers.clone(), remote_backed.clone(), Arc::clone(clock)));
 }
 
 async fn open_keyring(
