@@ -374,7 +374,7 @@ fn with_missing_copies() -> Vec<AlertStory> {
     });
     let mut after = scrape(&cluster);
     let suspect = after.0.insert("mlgw_segments_suspect".to_owned(), 1.0);
-    assert!(suspect.is_some(), "the store of a cluster exports this series");
+    assert!(suspect.is_some(), "the first node exports this series");
     vec![AlertStory::of_condition(&["MlgwSegmentsBelowCopies", "MlgwSegmentsSuspect"], before, after)]
 }
 
