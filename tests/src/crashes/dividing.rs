@@ -29,7 +29,9 @@ struct RecordedInit {
 }
 
 fn setup(dir: &Path) -> ServerSetup {
-    with_small_settings(ServerSetup::new(dir.join(DATA_DIR))).with("catalogue.checkpoint_interval", "1h")
+    let setup = with_small_settings(ServerSetup::new(dir.join(DATA_DIR)));
+    // A node of a cluster announces its stop for a while, and is stopped after each cut.
+    setup.with("catalogue.checkpoint_interval", "1h").with("s3.shutdown_delay", "0s")
 }
 
 fn body(bucket: &str, key: u32) -> Vec<u8> {
