@@ -81,8 +81,9 @@ use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use inner::CatalogueInner;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
-use mlgw_common::{BodyId, BucketId, BucketName, NodeId, ObjectKey, PartNumber, SegmentId};
-use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
+use mlgw_common::{BodyId, BucketId, BucketName, NodeId, ObjectKey, PartNumber, SegmentId, Timestamp};
+use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
+use mlgw_formats::command::{Change, Command, ObjectChange, PutUploadKey, Reply};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{EarlierTimelines, MetaRow, Timeline, UploadKey};
 use mlgw_formats::schema::release::{Release, ReleaseScope};
@@ -158,6 +159,27 @@ impl Catalogue {
     /// If this node does not lead a group of the scope, or cannot confirm that it does.
     pub async fn barrier(&self, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
         self.inner.barrier(scope).await
+    }
+
+    /// Returns a command that changes one key of a bucket, for [`Catalogue::propose`].
+    ///
+    /// The Last-Modified of an object grows with each version: another node, whose clock differs, may have
+    /// written the one before. It stays as sent while a member may be of a build that ignores this, and in a
+    /// remote-backed bucket: one node writes it, and compares the time with those of the origin.
+    #[must_use]
+    pub fn object_command(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        now: Timestamp,
+        change: ObjectChange,
+    ) -> Command {
+        let mut command = Command::object(bucket, key, now, change);
+        let is_known = self.cluster_version() >= SERVING_CLUSTER_VERSION;
+        if let Some(Change::Object(object)) = &mut command.change {
+            object.grows_times = is_known && bucket.binding.is_none() && object.has_time();
+        }
+        command
     }
 
     /// Creates a bucket in every object group.

@@ -1,11 +1,12 @@
-//! Clusters of the shipped server, made by the commands that an operator uses: three storage nodes, of which
-//! the first one was a server before, and a gateway.
+//! Clusters of the shipped server, made by the commands that an operator uses: three storage nodes and a
+//! gateway. The first node was a server without peers before.
 //!
 //! - `testbed`: makes a cluster, and starts, stops and kills its nodes;
 //! - `view`: the cluster as one of its nodes describes it;
 //! - `writers`: clients that write without pause while nodes are killed, and keep what was acknowledged;
 //! - `segment_files`: compares the segment files of nodes;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
+//! - `access_keys`: changes of access keys and their rights apply on every node at once;
 //! - `serving`: every storage node serves at once what another one stored, also without its own copy;
 //! - `long_reads`: slow reads of objects that are deleted meanwhile;
 //! - `kills`: each storage node is killed while clients use all nodes;
@@ -13,7 +14,7 @@
 //! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
 //! - `losses`: without a gateway, and without the first node;
 //! - `majority`: two of three voters are down;
-//! - `balancer`: haproxy in front of the nodes, of which one stops and one is killed;
+//! - `balancer`: haproxy in front of the nodes; one of them stops and another one is killed;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
 //! - `refusals`: copied directories, and settings that contradict the cluster;
@@ -21,6 +22,7 @@
 //!
 //! Nothing is synchronized by time: a test waits for a condition, and fails after a long limit.
 
+mod access_keys;
 mod appends;
 mod balancer;
 mod growing;

@@ -11,7 +11,7 @@ use crate::replicas::{SegmentServer, TransportSegmentPeers};
 use crate::reports::ServingState;
 use crate::routes::{current_table, serving_nodes};
 use crate::services::{NodeServices, RequestServer};
-use crate::status::{ClusterStatus, StatusSources, has_majority};
+use crate::status::{ClusterStatus, StatusSources};
 use crate::streams::TransportStreams;
 use crate::tokens::{NewToken, TokenError, create_token};
 use crate::{book, renewal::CertificateEnd};
@@ -50,6 +50,7 @@ pub(crate) struct NodeState {
     pub(crate) waits: GroupWaits,
     pub(crate) serving: Arc<ServingState>,
     pub(crate) routes: watch::Receiver<Arc<RouteTable>>,
+    pub(crate) majorities: watch::Receiver<bool>,
     pub(crate) certificate: Arc<CertificateEnd>,
     pub(crate) tasks: parking_lot::Mutex<JoinSet<()>>,
 }
@@ -147,9 +148,14 @@ impl ClusterNode {
     /// True if most voters of each group on this node answer, so that changes can be made.
     #[must_use]
     pub fn has_majorities(&self) -> bool {
-        let shared = &self.shared;
-        let is_reached = |group| has_majority(&shared.catalogue.voters(group), shared.own, &shared.probes);
-        shared.catalogue.groups().into_iter().all(is_reached)
+        *self.shared.majorities.borrow()
+    }
+
+    /// [`Self::has_majorities`], kept up to date: at once after an answer of a node, and within seconds after
+    /// a change of the voters.
+    #[must_use]
+    pub fn majorities(&self) -> watch::Receiver<bool> {
+        self.shared.majorities.clone()
     }
 
     /// True if another node serves requests that this one forwards, as far as this node knows.

@@ -16,11 +16,9 @@ pub(crate) const SERVES: &[u8] = &[1];
 pub(crate) const MEMBER: u16 = 5;
 /// Answer of a node whose rows have the node.
 pub(crate) const YES: &[u8] = &[1];
-/// Bytes of replicas of segments.
+/// Bytes of replicas of segments, for copies and for clients.
 pub(crate) const REPLICA: u16 = 6;
 /// Appends to a replica of an open segment.
 pub(crate) const APPEND: u16 = 7;
 /// Request to close a replica of an open segment.
 pub(crate) const CLOSE: u16 = 8;
-/// Bytes of a replica of a segment for which a client waits.
-pub(crate) const READ: u16 = 9;

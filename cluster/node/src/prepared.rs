@@ -15,6 +15,7 @@ use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
 use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
+use crate::status::has_majorities;
 use mlgw_common::{Clock, NodeId};
 use mlgw_credentials::Sealer;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
@@ -263,6 +264,7 @@ impl StartedParts {
         let serving = Arc::new(ServingState::default());
         let certificate = Arc::new(CertificateEnd::new(&credentials));
         let (sender, routes) = watch::channel(Arc::new(current_table(&catalogue)));
+        let (are_reached, majorities) = watch::channel(has_majorities(&catalogue, own, &probes));
         let mut tasks = JoinSet::new();
         let renewal = CertificateRenewal {
             catalogue: catalogue.clone(),
@@ -277,7 +279,7 @@ impl StartedParts {
         tasks.spawn(seeds.run(transport.clone()));
         tasks.spawn(follow_nodes(catalogue.clone(), transport, self.starts, sender));
         let running = Arc::clone(&self.running);
-        tasks.spawn(probe_nodes(own, catalogue.clone(), running, Arc::clone(&probes)));
+        tasks.spawn(probe_nodes(own, catalogue.clone(), running, Arc::clone(&probes), are_reached));
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving)));
         let driver = MembershipDriver {
             catalogue: catalogue.clone(),
@@ -296,6 +298,7 @@ impl StartedParts {
             waits,
             serving,
             routes,
+            majorities,
             certificate,
             tasks: parking_lot::Mutex::new(tasks),
         };

@@ -1,9 +1,12 @@
 //! Reachability of the other nodes: each is called once a second.
 //!
-//! The state is in memory. A node counts as unreachable until its first answer.
+//! The answers also decide if most voters of each group can be reached. That is computed when an answer or
+//! the voters may have changed, and not for each request. The state is in memory. A node counts as
+//! unreachable until its first answer.
 
 use crate::numbers::{PING, SERVES};
 use crate::peers::RunningTransport;
+use crate::status::has_majorities;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -16,6 +19,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -95,23 +99,32 @@ impl Probes {
     }
 }
 
-/// Calls all other nodes, once a second, until the future is dropped.
+/// Calls all other nodes, once a second, until the future is dropped. `majorities` is kept equal to
+/// [`has_majorities`]: it is computed again at the begin of a round, since the voters may have changed, and
+/// after each answer.
 pub(crate) async fn probe_nodes(
     own: NodeId,
     catalogue: Catalogue,
     transport: Arc<RunningTransport>,
     probes: Arc<Probes>,
+    majorities: watch::Sender<bool>,
 ) {
+    let publish = || {
+        let are_reached = has_majorities(&catalogue, own, &probes);
+        majorities.send_if_modified(|known| std::mem::replace(known, are_reached) != are_reached);
+    };
     loop {
         let nodes = catalogue.nodes();
         let others = nodes.iter().filter(|node| !node.is_removed() && node.node_id() != own);
         let others: Vec<NodeId> = others.map(|node| node.node_id()).collect();
         probes.keep(&others);
+        publish();
         let (transport, probes) = (&*transport, &*probes);
         let call = |node| async move { (node, probe(transport, probes, node).await) };
         let mut calls: FuturesUnordered<_> = others.into_iter().map(call).collect();
         while let Some((node, answer)) = calls.next().await {
             probes.record(node, answer);
+            publish();
         }
         sleep(INTERVAL).await;
     }
@@ -144,10 +157,13 @@ fn is_superseded(error: &CallError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ProbeAnswer, Probes};
+    use super::{ProbeAnswer, Probes, probe_nodes};
+    use crate::admission::tests::TestMember;
     use mlgw_common::NodeId;
     use mlgw_membership::Contact;
+    use std::sync::Arc;
     use std::time::Duration;
+    use tokio::sync::watch;
 
     const ANSWERS: ProbeAnswer = ProbeAnswer { answers: true, serves: false };
 
@@ -169,5 +185,21 @@ mod tests {
         assert_eq!(probes.answers(node), Some(false));
         probes.keep(&[]);
         assert_eq!(probes.answers(node), None);
+    }
+
+    #[tokio::test]
+    async fn majorities_are_kept_equal_to_what_the_voters_answer() {
+        // The only voter is node 1.
+        let member = TestMember::new().await;
+        for (own, are_reached) in [(NodeId(1), true), (NodeId(9), false)] {
+            let (sender, mut majorities) = watch::channel(!are_reached);
+            let catalogue = member.catalogue.clone();
+            let calls = probe_nodes(own, catalogue, Arc::default(), Arc::default(), sender);
+            tokio::select! {
+                () = calls => panic!("nodes are called for ever"),
+                known = majorities.wait_for(|known| *known == are_reached) => assert!(known.is_ok()),
+            }
+        }
+        member.stop().await;
     }
 }

@@ -5,7 +5,7 @@
 //! who uses them compares their checksums. A body that ends early ends with an error, never as if it were
 //! complete. Nothing is stored here.
 
-use crate::numbers::{APPEND, CLOSE, READ, REPLICA};
+use crate::numbers::{APPEND, CLOSE, REPLICA};
 use crate::peers::RunningTransport;
 use crate::refusals::{NOT_SERVING, REPLICA_REFUSED, refusal};
 use bytes::Bytes;
@@ -194,7 +194,7 @@ impl TransportSegmentPeers {
         let transport = self.running()?;
         let deadline = Instant::now() + CLIENT_READ_MAX;
         let class = StreamClass::Request;
-        let opened = transport.stream(node, class, READ, request, empty_body(), deadline).await;
+        let opened = transport.stream(node, class, REPLICA, request, empty_body(), deadline).await;
         collected_bytes(opened.map_err(io::Error::other)?.body, deadline).await
     }
 

@@ -7,7 +7,7 @@
 
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Bucket, Node, NodeRole, NodeState};
-use mlgw_forwarding::route::{RangeMembers, RangeRoute};
+use mlgw_forwarding::route::RangeMembers;
 use mlgw_forwarding::{MapEpoch, RouteTable};
 use mlgw_metadata::Catalogue;
 use std::sync::Arc;
@@ -18,11 +18,6 @@ const KNOWN: MapEpoch = MapEpoch(1);
 /// The node on which `mlgw cluster init` ran. It does what runs once per cluster outside of the catalogue:
 /// remote-backed buckets, jobs and rules. No other node ever gets its id.
 pub const FIRST_NODE: NodeId = NodeId::SINGLE;
-
-/// The first node; `None` while this node does not have its row.
-pub(crate) fn first_node(nodes: &[Arc<Node>]) -> Option<NodeId> {
-    nodes.iter().any(|node| node.node_id() == FIRST_NODE).then_some(FIRST_NODE)
-}
 
 /// The storage nodes that serve requests, or will when they have started, by id.
 pub(crate) fn serving_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
@@ -49,15 +44,14 @@ fn route_table<'a>(nodes: &[Arc<Node>], buckets: impl IntoIterator<Item = &'a Bu
     let mut table = RouteTable::new(KNOWN, RangeMembers { members, leader: None });
     let first = RangeMembers { members: vec![FIRST_NODE], leader: Some(FIRST_NODE) };
     for bucket in buckets.into_iter().filter(|bucket| bucket.binding.is_some()) {
-        let whole = RangeRoute { begin: String::new(), group: first.clone() };
-        table.add_bucket(&bucket.name, vec![whole]).expect("a range from the first key covers all keys");
+        table.add_whole_bucket(&bucket.name, first.clone());
     }
     table
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_NODE, KNOWN, first_node, route_table, serving_nodes};
+    use super::{FIRST_NODE, KNOWN, route_table, serving_nodes};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Binding, Bucket, Node, NodeRole, NodeState};
     use mlgw_forwarding::route::RouteTarget;
@@ -102,7 +96,6 @@ mod tests {
             node(6, NodeRole::Storage, NodeState::Removed),
         ];
         assert_eq!(serving_nodes(&nodes), [NodeId(1), NodeId(4)]);
-        assert_eq!(first_node(&nodes), Some(FIRST_NODE));
     }
 
     #[test]
@@ -110,7 +103,6 @@ mod tests {
         for known in [vec![], vec![node(1, NodeRole::Storage, NodeState::Joining)]] {
             assert_eq!(route_table(&known, []), RouteTable::default());
         }
-        assert_eq!(first_node(&[storage(2), storage(3)]), None);
         assert_eq!(RouteTable::default().epoch, MapEpoch(0));
     }
 }

@@ -4,7 +4,7 @@
 //! [`crate::numbers`].
 
 use crate::admission::Admission;
-use crate::numbers::{APPEND, CATALOGUE, CLOSE, MEMBER, PING, READ, REPLICA, REQUEST, SERVES, SNAPSHOT, YES};
+use crate::numbers::{APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SERVES, SNAPSHOT, YES};
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
@@ -170,7 +170,7 @@ impl PeerServices for NodeServices {
                 SNAPSHOT => services.accept_snapshot(stream),
                 REQUEST => services.serve_request(stream).await,
                 // The body of the request is empty.
-                REPLICA | READ => services.replicas.open(stream.peer, &stream.head),
+                REPLICA => services.replicas.open(stream.peer, &stream.head),
                 APPEND => services.replicas.append(stream.peer, stream.head, stream.body).await,
                 service => Err(unknown(service)),
             }

@@ -2,12 +2,11 @@
 
 use crate::driver::GroupWaits;
 use crate::probes::Probes;
-use crate::routes::first_node;
+use crate::routes::FIRST_NODE;
 use mlgw_common::{ClusterId, NodeId, Timestamp};
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
 use mlgw_metadata::{Catalogue, MemberRole};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// Status of the cluster.
 #[derive(Clone, Debug)]
@@ -93,21 +92,19 @@ impl StatusSources<'_> {
     /// Collects the status.
     pub(crate) fn collect(&self) -> ClusterStatus {
         let nodes = self.catalogue.nodes();
-        let first = first_node(&nodes);
-        let node = |node: &Arc<Node>| self.node_status(node, first);
         let waits = self.waits.lock().values().next().map(ToString::to_string);
         ClusterStatus {
             cluster: self.cluster,
             node: self.own,
             duty: self.catalogue.leader(crate::facts::SYSTEM_GROUP),
-            nodes: nodes.iter().map(node).collect(),
+            nodes: nodes.iter().map(|node| self.node_status(node)).collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
             waits,
             certificate_expires: self.certificate_expires,
         }
     }
 
-    fn node_status(&self, node: &Node, first: Option<NodeId>) -> NodeStatus {
+    fn node_status(&self, node: &Node) -> NodeStatus {
         let id = node.node_id();
         let is_own = id == self.own;
         NodeStatus {
@@ -120,7 +117,7 @@ impl StatusSources<'_> {
             cluster_version: node.cluster_version,
             joined_ms: node.joined_ms,
             is_own,
-            is_first: first == Some(id),
+            is_first: id == FIRST_NODE,
             reachable: if is_own { Some(true) } else { self.probes.answers(id) },
         }
     }
@@ -143,8 +140,13 @@ impl StatusSources<'_> {
     }
 }
 
+/// True if most voters of each group on this node answer.
+pub(crate) fn has_majorities(catalogue: &Catalogue, own: NodeId, probes: &Probes) -> bool {
+    catalogue.groups().into_iter().all(|group| has_majority(&catalogue.voters(group), own, probes))
+}
+
 /// True if most of these voters answer. A group without known voters is new here, and has a majority.
-pub(crate) fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Probes) -> bool {
+fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Probes) -> bool {
     let answers = |voter: &&NodeId| **voter == own || probes.answers(**voter) == Some(true);
     voters.is_empty() || voters.iter().filter(answers).count() > voters.len() / 2
 }

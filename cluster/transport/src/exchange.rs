@@ -13,7 +13,7 @@ use crate::wire::{ANSWERED, BUSY, FAILED, PeerTarget, REFUSED, content_length, d
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX};
 use mlgw_common::time::{Instant, timeout_at};
@@ -95,7 +95,6 @@ pub(crate) async fn open(
     let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
     let (accepted, gate) = oneshot::channel();
     let (answer_half, other_half) = oneshot::channel();
-    let is_empty = stream.body.is_end_stream();
     let target = PeerTarget::Stream { class: stream.class, service: stream.service };
     let body = SentBody::request(&stream.head, stream.body, gate, other_half, keep());
     let answer = path.send(target.request(body, stream.deadline)).await?;
@@ -106,10 +105,9 @@ pub(crate) async fn open(
     let head = timeout_at(stream.deadline, read_head(response.body_mut())).await;
     let head = head.map_err(|_| path.unknown(UnknownOutcome::Deadline))?;
     let found = head.map_err(|error| path.broken(&connection, &error))?;
-    // The caller's body is sent from here on.
-    if accepted.send(()).is_err() && !is_empty {
-        tracing::debug!(node = %stream.node, "the peer ended a stream before it read its body");
-    }
+    // The caller's body is sent from here on. It needs no gate if it is empty, and is gone if the peer has
+    // ended the stream.
+    let _ = accepted.send(());
     let body = ReceivedBody::new(found.rest, response.into_body(), Some(answer_half), keep());
     Ok(StreamAnswer { head: found.head, body: body.boxed_unsync() })
 }

@@ -8,13 +8,13 @@ use super::cluster::described;
 use super::context::AdminContext;
 use super::error::{no_such_route, wrong_method};
 use super::figures::{level, process_families};
-use super::replica_figures::progress_families;
+use super::replica_figures::node_families;
 use super::serve::ServedRoutes;
 use super::signed::{SignedHead, require_member_signature};
 use super::{ApiError, cluster, openapi, probes};
 use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
@@ -103,17 +103,13 @@ async fn settings(State(admin): State<Arc<MemberAdmin>>) -> Json<SettingList> {
 async fn metrics(State(admin): State<Arc<MemberAdmin>>) -> Result<Response, ApiError> {
     let mut families = admin.metrics.families();
     families.push(MetricFamily::single(CONNECTIONS_LIMIT, level(admin.connections_max)));
-    let progress = admin.tiers.iter().flat_map(|tiers| progress_families(&tiers.hot.replication()));
-    families.extend(progress);
+    families.extend(admin.tiers.iter().flat_map(|tiers| node_families(&tiers.hot)));
     families.extend(process_families(admin.started));
     probes::exposition(families)
 }
 
 async fn readyz(State(admin): State<Arc<MemberAdmin>>) -> Response {
-    match admin.obstacle() {
-        None => "ready\n".into_response(),
-        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
-    }
+    probes::readiness(admin.obstacle())
 }
 
 impl MemberAdmin {
@@ -124,7 +120,8 @@ impl MemberAdmin {
     }
 }
 
-/// Returns the reason for which a node is not ready, if there is one.
+/// Returns the reason for which a node is not ready, if there is one. A storage node needs no other one that
+/// serves.
 pub(super) fn member_obstacle(
     accepts: bool,
     is_storage: bool,

@@ -3,6 +3,7 @@
 //! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
 //! here, which ends when the server begins to drain.
 
+use super::member::member_obstacle;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -16,16 +17,16 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
-    let has_majorities = admin.cluster.as_ref().is_none_or(ClusterNode::has_majorities);
-    match (admin.is_ready(), has_majorities) {
-        (true, true) => "ready\n".into_response(),
-        (true, false) => unready("most voters of the cluster do not answer\n"),
-        (false, _) => unready("draining\n"),
-    }
+    let has_majorities = || admin.cluster.as_ref().is_none_or(ClusterNode::has_majorities);
+    readiness(member_obstacle(admin.is_ready(), true, has_majorities, || false))
 }
 
-fn unready(reason: &'static str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
+/// Returns the response of `/readyz` with the reason for which the server is not ready, if there is one.
+pub(super) fn readiness(obstacle: Option<&'static str>) -> Response {
+    match obstacle {
+        None => "ready\n".into_response(),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
 }
 
 pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {

@@ -1,13 +1,14 @@
 //! Metrics of the copies of segments on the nodes of a cluster.
 //!
-//! Every storage node exposes the progress of its own copies. Segments with missing or damaged copies are
-//! exposed by the first node of the cluster alone, because every node counts the same segments.
+//! Every storage node exposes the progress of its own copies, and its reads of those of other nodes. Segments
+//! with missing or damaged copies are exposed by the first node of the cluster alone, because every node
+//! counts the same segments.
 
 use super::Admin;
 use super::figures::level;
 use mlgw_metadata::ReadError;
 use mlgw_node::CopyStatus;
-use mlgw_segments::hot::ReplicationStatus;
+use mlgw_segments::hot::{HotTier, ReplicationStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_READ_BYTES,
@@ -18,23 +19,25 @@ impl Admin {
     /// Returns the copies of segments; without peers there are none.
     pub(super) fn replica_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
-        let hot = &self.stored.tiers.hot;
-        let mut families = progress_families(&hot.replication());
-        let read_bytes = hot.metrics().read_bytes_other_replica;
-        families.push(MetricFamily::single(REPLICA_READ_BYTES, MetricValue::Count(read_bytes)));
+        let mut families = node_families(&self.stored.tiers.hot);
         families.extend(copy_families(&cluster.copies()?));
         Ok(families)
     }
 }
 
-/// Returns the progress of the copies that this node makes.
-pub(super) fn progress_families(progress: &ReplicationStatus) -> Vec<MetricFamily> {
+/// Returns the metrics of a storage node: the progress of its copies, and its reads of those of other nodes.
+pub(super) fn node_families(hot: &HotTier) -> Vec<MetricFamily> {
+    progress_families(&hot.replication(), hot.metrics().read_bytes_other_replica)
+}
+
+fn progress_families(progress: &ReplicationStatus, read_bytes: u64) -> Vec<MetricFamily> {
     vec![
         MetricFamily::single(REPLICA_COPIED_BYTES, MetricValue::Count(progress.copied_bytes)),
         MetricFamily::single(REPLICA_COPIED, MetricValue::Count(progress.copied_segments)),
         MetricFamily::single(REPLICA_HEALED, MetricValue::Count(progress.healed_segments)),
         MetricFamily::single(REPLICA_FAILED, MetricValue::Count(progress.failed_tasks)),
         MetricFamily::single(REPLICA_REMOVED, MetricValue::Count(progress.removed_replicas)),
+        MetricFamily::single(REPLICA_READ_BYTES, MetricValue::Count(read_bytes)),
     ]
 }
 
@@ -63,9 +66,9 @@ mod tests {
             removed_replicas: 5,
             damaged_bytes: 6,
         };
-        let mut copies = CopyStatus { wanted: 3, counts: Default::default(), open_segments: 9 };
+        let mut copies = CopyStatus { wanted: 3, counts: Default::default(), open_segments: 10 };
         (copies.counts.below_segments, copies.counts.suspect_segments) = (7, 8);
-        let mut families = progress_families(&progress);
+        let mut families = progress_families(&progress, 9);
         families.extend(copy_families(&copies));
         let text = text(families).unwrap();
         for line in [
@@ -74,6 +77,7 @@ mod tests {
             "mlgw_replica_healed_segments_total 3",
             "mlgw_replica_failed_tasks_total 4",
             "mlgw_replica_removed_total 5",
+            "mlgw_replica_read_bytes_total 9",
             "mlgw_segments_below_copies 7",
             "mlgw_segments_suspect 8",
         ] {

@@ -56,8 +56,6 @@ pub struct Jobs {
     bound: RemoteBackedBuckets,
     decisions: Decisions,
     clock: Arc<dyn Clock>,
-    /// Name of this node, reported with the location of data.
-    node: String,
     /// Jobs that are running here.
     live: Mutex<BTreeMap<u64, Arc<RunningJob>>>,
     counts: Mutex<BTreeMap<(JobKind, JobState), u64>>,
@@ -125,7 +123,6 @@ impl Jobs {
         bound: RemoteBackedBuckets,
         decisions: Decisions,
         clock: Arc<dyn Clock>,
-        node: String,
     ) -> Arc<Self> {
         Arc::new(Self {
             catalogue,
@@ -133,7 +130,6 @@ impl Jobs {
             bound,
             decisions,
             clock,
-            node,
             live: Mutex::default(),
             counts: Mutex::default(),
             moved: Mutex::default(),

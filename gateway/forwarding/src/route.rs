@@ -61,6 +61,12 @@ impl RouteTable {
         Self { epoch, system, buckets: HashMap::new() }
     }
 
+    /// Adds a bucket whose keys belong to one group.
+    pub fn add_whole_bucket(&mut self, name: &str, group: RangeMembers) {
+        let whole = RangeRoute { begin: String::new(), group };
+        self.buckets.insert(name.to_owned(), vec![whole]);
+    }
+
     /// Adds the ranges of a bucket.
     ///
     /// # Errors

@@ -71,7 +71,6 @@ impl TrustedProxies {
         if !self.has_proxy(peer.address.ip()) {
             return client;
         }
-        client.is_secure |= is_https(headers);
         let lines = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes);
         if let Some(address) = stated_client(lines, |address| self.has_proxy(address)) {
             client.address = address;
@@ -82,15 +81,6 @@ impl TrustedProxies {
 
     fn has_proxy(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(address))
-    }
-}
-
-/// Returns true if a proxy states that its client uses HTTPS. Several statements have no effect.
-fn is_https(headers: &HeaderMap) -> bool {
-    let mut stated = headers.get_all("x-forwarded-proto").iter();
-    match (stated.next(), stated.next()) {
-        (Some(scheme), None) => scheme.as_bytes().eq_ignore_ascii_case(b"https"),
-        _ => false,
     }
 }
 
@@ -127,47 +117,38 @@ mod tests {
         headers
     }
 
-    /// Returns address, account and security of the client of a request from `peer` without TLS.
-    fn client_of(peer: &str, lines: &[(&'static str, &str)]) -> (String, String, bool) {
+    /// Returns address and account of the client of a request from `peer`.
+    fn client_of(peer: &str, lines: &[(&'static str, &str)]) -> (String, String) {
         let (proxies, memory) = (proxies(), RequestMemory::new(0, 50, None));
         let address: std::net::SocketAddr = peer.parse().unwrap();
         let account = proxies.account(&memory, address.ip());
         let peer = Peer { address, account, is_secure: false, is_probe_only: false };
         let client = proxies.client(&peer, &headers(lines));
-        (client.address.to_string(), client.account.address().to_string(), client.is_secure)
+        (client.address.to_string(), client.account.address().to_string())
     }
 
     #[test]
     fn a_trusted_proxy_states_its_client() {
-        let lines = [
-            ("x-forwarded-for", "203.0.113.9"),
-            ("x-forwarded-for", "192.0.2.7, 10.1.1.1"),
-            ("x-forwarded-proto", "HTTPS"),
-        ];
+        let lines = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "192.0.2.7, 10.1.1.1")];
         for proxy in ["10.0.0.1:80", "[fd00::1]:80", "[::ffff:10.0.0.1]:80"] {
             let stated = client_of(proxy, &lines);
-            assert_eq!(stated, ("192.0.2.7:0".to_owned(), "192.0.2.7".to_owned(), true), "{proxy}");
+            assert_eq!(stated, ("192.0.2.7:0".to_owned(), "192.0.2.7".to_owned()), "{proxy}");
         }
     }
 
     #[test]
-    fn the_headers_of_anybody_else_have_no_effect() {
-        let lines = [("x-forwarded-for", "192.0.2.7"), ("x-forwarded-proto", "https")];
+    fn the_headers_of_an_untrusted_peer_have_no_effect() {
+        let lines = [("x-forwarded-for", "192.0.2.7")];
         for peer in ["203.0.113.9:80", "[fd00::2]:80"] {
             let own: std::net::SocketAddr = peer.parse().unwrap();
-            assert_eq!(client_of(peer, &lines), (peer.to_owned(), own.ip().to_string(), false));
+            assert_eq!(client_of(peer, &lines), (peer.to_owned(), own.ip().to_string()));
         }
     }
 
     #[test]
     fn a_proxy_that_states_nothing_usable_is_the_client() {
-        for lines in [
-            &[("x-forwarded-for", "unknown"), ("x-forwarded-proto", "http")][..],
-            &[],
-            &[("forwarded", "for=192.0.2.7;proto=https")],
-            &[("x-forwarded-proto", "https"), ("x-forwarded-proto", "https")],
-        ] {
-            let own = ("10.0.0.1:80".to_owned(), "10.0.0.1".to_owned(), false);
+        for lines in [&[("x-forwarded-for", "unknown")][..], &[], &[("forwarded", "for=192.0.2.7")]] {
+            let own = ("10.0.0.1:80".to_owned(), "10.0.0.1".to_owned());
             assert_eq!(client_of("10.0.0.1:80", lines), own, "{lines:?}");
         }
     }

@@ -28,7 +28,7 @@ impl ObjectLayer {
         now: Timestamp,
         change: ObjectChange,
     ) -> Result<Reply, ProposeError> {
-        let mut command = Arc::new(Command::object(bucket, key, now, change));
+        let mut command = Arc::new(self.catalogue.object_command(bucket, key, now, change));
         let mut holds = Vec::new();
         for _ in 0..APPEND_RETRIES_MAX {
             match stage("commit", self.catalogue.propose(Arc::clone(&command))).await {

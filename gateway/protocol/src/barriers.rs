@@ -10,13 +10,11 @@ use crate::Gateway;
 use crate::request::AuthenticatedRequest;
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
-use mlgw_auth::KeySource as _;
 use mlgw_common::BucketId;
 use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::Operation;
-use std::sync::Arc;
 
 /// True if no other node can have changed what a request reads.
 pub(crate) fn are_needless(gateway: &Gateway) -> bool {
@@ -35,7 +33,7 @@ pub(crate) async fn wait(
 ) -> Result<AwaitedBucket, S3Error> {
     let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
     if !is_known || !is_read(operation) || request.target.key.is_none() {
-        pass(gateway, BarrierScope::System).await?;
+        until_system(gateway).await?;
     }
     let awaited = bucket_now(gateway, request);
     // The source of a copy may be in any group.
@@ -51,9 +49,10 @@ pub(crate) async fn wait(
     Ok(awaited)
 }
 
-/// Waits until the rows of buckets contain every acknowledged change.
-pub(crate) async fn until_bucket(gateway: &Gateway) -> Result<(), S3Error> {
-    if are_needless(gateway) { Ok(()) } else { pass(gateway, BarrierScope::System).await }
+/// Waits until the rows of the system group, such as buckets and access keys, contain every acknowledged
+/// change. Returns at once on a server without peers.
+pub(crate) async fn until_system(gateway: &Gateway) -> Result<(), S3Error> {
+    pass(gateway, BarrierScope::System).await
 }
 
 /// True if a request read the bucket for which it waited. Waits for the system group first if the read found
@@ -69,42 +68,24 @@ pub(crate) async fn is_current(
         return Ok(true);
     }
     if found_nothing {
-        pass(gateway, BarrierScope::System).await?;
+        until_system(gateway).await?;
     }
     Ok(bucket_now(gateway, request) == awaited)
 }
 
-/// Authenticates a caller by `verify`. An access key that is unknown here may be a new one, so the rows of
-/// access keys are current before it is refused.
+/// Returns `verified`, the result of `verify`, unless its access key is unknown here. That may be a new one,
+/// so the rows of access keys are current before it is refused.
 pub(crate) async fn authenticate<T>(
     gateway: &Gateway,
-    verify: impl Fn() -> Result<T, S3Error>,
+    verified: Result<T, S3Error>,
+    verify: impl FnOnce() -> Result<T, S3Error>,
 ) -> Result<T, S3Error> {
-    let verified = verify();
     let is_unknown = verified.as_ref().is_err_and(|error| error.code() == Code::InvalidAccessKeyId);
     if !is_unknown || are_needless(gateway) {
         return verified;
     }
-    pass(gateway, BarrierScope::System).await?;
+    until_system(gateway).await?;
     verify()
-}
-
-/// Updates the rights of the caller of a request that was denied: another node may have extended them.
-///
-/// # Errors
-/// `denied` if this node has the newest rights; that of the barrier.
-pub(crate) async fn until_rights(
-    gateway: &Gateway,
-    request: &mut AuthenticatedRequest<'_>,
-    denied: S3Error,
-) -> Result<(), S3Error> {
-    if are_needless(gateway) {
-        return Err(denied);
-    }
-    pass(gateway, BarrierScope::System).await?;
-    let key = gateway.keyring.find(&request.principal.access_key).ok_or(denied)?;
-    request.principal = Arc::clone(&key.principal);
-    Ok(())
 }
 
 fn bucket_now(gateway: &Gateway, request: &AuthenticatedRequest<'_>) -> AwaitedBucket {

@@ -27,7 +27,7 @@ use mlgw_listener::Peer;
 use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::stages::{follow, stage};
 use mlgw_telemetry::GatewayMetrics;
-use mlgw_telemetry::observed::{Arrival, Observed};
+use mlgw_telemetry::observed::Observed;
 use mlgw_wire::error::S3Error;
 use mlgw_wire::headers;
 use mlgw_wire::target::{HttpRequestView, Query, RequestTarget};
@@ -96,12 +96,13 @@ impl S3Edge {
 impl MemberEdge {
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
         let (head, body) = request.into_parts();
-        let other_owner = other_owner(&self.gateway, &head).await;
-        let request = Request::from_parts(head, body);
+        // A target that is not well-formed is refused by any node.
+        let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
+        let other_owner = other_owner(&self.gateway, &head, &target).await;
         match other_owner {
-            Ok(Some(_)) => self.forwarding.handle(request, peer).await,
-            Ok(None) => handle(Arc::clone(&self.gateway), request, peer).await,
-            Err(error) => refuse(Arc::clone(&self.gateway), request, peer, unavailable(error)).await,
+            Ok(Some(_)) => self.forwarding.handle(Request::from_parts(head, body), peer).await,
+            Ok(None) => handle(Arc::clone(&self.gateway), Request::from_parts(head, body), peer).await,
+            Err(error) => refuse(&self.gateway, &head, &peer, unavailable(error)),
         }
     }
 }
@@ -110,10 +111,10 @@ impl ForwardingEdge {
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
         let (head, body) = request.into_parts();
         let now = self.clock.now();
-        let AssignedId { number, id } = self.ids.assign(now);
+        let assigned = self.ids.assign(now);
         let mut observed = self.metrics.begin();
-        let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
-        observed.record_arrival(arrival, &head);
+        observed.record_arrival(assigned.arrival(now, &peer), &head);
+        let AssignedId { number, id } = assigned;
         let context = ForwardedContext {
             client: peer.address,
             is_secure: peer.is_secure,

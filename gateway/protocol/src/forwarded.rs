@@ -51,7 +51,7 @@ pub struct ForwardedRequests {
     /// The range map of this node.
     pub routes: watch::Receiver<Arc<RouteTable>>,
     /// True while most voters of each group answer this node.
-    pub has_majorities: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub has_majorities: watch::Receiver<bool>,
 }
 
 /// A request that this node has accepted.
@@ -85,7 +85,7 @@ impl ForwardedRequests {
         }
         let table = table_at(self.routes.clone(), context.epoch).await;
         // The map of either node may be older than the bucket.
-        match timeout(ADMIT_WAIT, other_owner(&self.gateway, &head)).await {
+        match timeout(ADMIT_WAIT, other_owner(&self.gateway, &head, &target)).await {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(owner))) => {
                 return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
@@ -93,7 +93,7 @@ impl ForwardedRequests {
             Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
             Err(_) => return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
         }
-        if !(self.has_majorities)() {
+        if !*self.has_majorities.borrow() {
             return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
         }
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));

@@ -75,7 +75,7 @@ use mlgw_wire::target;
 use mlgw_wire::values;
 use operation::{Operation, ResourceLevel, Support, Supported};
 use request::{AuthenticatedRequest, Query, RequestTarget};
-use request_ids::{AssignedId, RequestIds};
+use request_ids::RequestIds;
 use response::{S3Response, S3Result};
 use std::pin::pin;
 use std::sync::Arc;
@@ -132,27 +132,18 @@ pub async fn handle(
 ) -> S3Response {
     let (head, body) = request.into_parts();
     let now = gateway.clock.now();
-    let AssignedId { number, id } = gateway.ids.assign(now);
-    let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
+    let assigned = gateway.ids.assign(now);
+    let arrival = assigned.arrival(now, &peer);
     respond(&gateway, head, ReceivedClientBody::Direct(body), &peer.account, arrival, now).await
 }
 
 /// Refuses one request before it is authenticated.
-async fn refuse(
-    gateway: Arc<Gateway>,
-    request: http::Request<PacedRequestBody>,
-    peer: Peer,
-    error: S3Error,
-) -> S3Response {
-    let (head, _) = request.into_parts();
+fn refuse(gateway: &Gateway, head: &Parts, peer: &Peer, error: S3Error) -> S3Response {
     let now = gateway.clock.now();
-    let AssignedId { number, id } = gateway.ids.assign(now);
+    let assigned = gateway.ids.assign(now);
     let mut observed = gateway.metrics.begin();
-    let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
-    observed.record_arrival(arrival, &head);
-    let mut response = finish_error(error, &mut observed, &head, &id);
-    observed_response::observe_response(observed, &head, &mut response);
-    response
+    observed.record_arrival(assigned.arrival(now, peer), head);
+    finish(gateway, Err(error), observed, head, &assigned.id)
 }
 
 /// Answers a request that a client or another node sent. `now` is the time of this node; signatures are
@@ -174,17 +165,28 @@ async fn respond(
         let answer = pin!(answer(gateway, memory, &mut head, &mut body, times, &mut observed));
         follow(stages, answer).await
     };
+    finish(gateway, answered, observed, &head, arrival.id)
+}
+
+/// Completes the response to a request that this node served or refused. In a cluster it names this node.
+fn finish(
+    gateway: &Gateway,
+    answered: S3Result,
+    mut observed: Observed,
+    head: &Parts,
+    id: &str,
+) -> S3Response {
     let mut response = match answered {
         Ok(mut response) => {
-            add_headers(&mut response, arrival.id);
+            add_headers(&mut response, id);
             response
         }
-        Err(error) => finish_error(error, &mut observed, &head, arrival.id),
+        Err(error) => finish_error(error, &mut observed, head, id),
     };
     if let Some(member) = &gateway.member {
         response.headers_mut().insert(NODE_HEADER, member.header.clone());
     }
-    observed_response::observe_response(observed, &head, &mut response);
+    observed_response::observe_response(observed, head, &mut response);
     response
 }
 
@@ -247,10 +249,8 @@ async fn answer(
     }
     let verify = || authenticate(head, &query, &gateway.keyring, times.received, &gateway.config.rules);
     let authenticated = match stage_sync("authenticate", verify) {
-        Err(error) if error.code() == Code::InvalidAccessKeyId => {
-            Box::pin(barriers::authenticate(gateway, verify)).await?
-        }
-        verified => verified?,
+        Ok(authenticated) => authenticated,
+        Err(error) => Box::pin(barriers::authenticate(gateway, Err(error), verify)).await?,
     };
     let principal = authenticated.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
     observed.record_caller(&principal.access_key, target.bucket.as_deref());
@@ -260,13 +260,10 @@ async fn answer(
     }
     let operation = observed.operation;
     HttpRequestView(head, &query).check_query(target.level(), operation)?;
-    let mut request =
+    let request =
         AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now: times.now };
     check_headers(gateway, &request, operation)?;
-    if let Err(denied) = authorize(&request, operation) {
-        Box::pin(barriers::until_rights(gateway, &mut request, denied)).await?;
-        authorize(&request, operation)?;
-    }
+    authorize(&request, operation)?;
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
     let body = IncomingBody { incoming, payload: authenticated.payload };
     let answered = if barriers::are_needless(gateway) {

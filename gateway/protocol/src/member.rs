@@ -43,24 +43,27 @@ impl MemberPart {
     }
 }
 
-/// Returns the node that answers a request instead of this one: that of remote-backed buckets, if the request
-/// names such a bucket, also as the source of a copy. A target that is not well-formed is refused by any
-/// node.
+/// Returns the node that answers a request for `target` instead of this one: that of remote-backed buckets,
+/// if the request names such a bucket, also as the source of a copy.
 ///
 /// # Errors
 /// If the rows of buckets may be old, and no leader confirms them.
-pub(crate) async fn other_owner(gateway: &Gateway, head: &Parts) -> Result<Option<NodeId>, BarrierError> {
+pub(crate) async fn other_owner(
+    gateway: &Gateway,
+    head: &Parts,
+    target: &RequestTarget,
+) -> Result<Option<NodeId>, BarrierError> {
     let Some(owner) = gateway.member.as_ref().and_then(|member| member.remote_backed_at) else {
         return Ok(None);
     };
-    let Ok(target) = RequestTarget::parse(head, &gateway.config.domains) else { return Ok(None) };
-    let names: Vec<String> = target.bucket.into_iter().chain(source_bucket(head)).collect();
+    let source = source_bucket(head);
+    let names = || target.bucket.as_deref().into_iter().chain(source.as_deref());
     let catalogue = &gateway.objects.catalogue;
-    if names.iter().any(|name| catalogue.bucket(name).is_none()) {
+    if names().any(|name| catalogue.bucket(name).is_none()) {
         catalogue.barrier(BarrierScope::System).await?;
     }
-    let is_bound = |name: &String| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
-    Ok(names.iter().any(is_bound).then_some(owner))
+    let is_bound = |name: &str| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
+    Ok(names().any(is_bound).then_some(owner))
 }
 
 /// Returns the bucket of the source of a copy, which a header names, or a parameter of a presigned URL.

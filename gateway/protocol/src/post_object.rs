@@ -52,7 +52,7 @@ pub(crate) async fn post_object(
     let file = form.read_fields().await?;
     let fields = form.fields()?;
     let verify = || post::verify(&fields, name, &gateway.keyring, times.received, &gateway.config.rules);
-    let grant = barriers::authenticate(gateway, verify).await?;
+    let grant = barriers::authenticate(gateway, verify(), verify).await?;
     let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
     drop(unproven);
     let key = key(&fields)?;
@@ -60,7 +60,7 @@ pub(crate) async fn post_object(
         return Err(S3Error::new(Code::AccessDenied));
     }
     // Not earlier, so that a form without a signature cannot discover names of buckets or upstreams.
-    barriers::until_bucket(gateway).await?;
+    barriers::until_system(gateway).await?;
     let bucket = gateway.objects.bucket(name)?;
     if let Some(binding) = &bucket.binding {
         return Err(remote_backed::not_offered(&bucket.name, binding, "PostObject"));

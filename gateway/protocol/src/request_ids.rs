@@ -5,6 +5,8 @@
 //! requests, which take longer than a millisecond.
 
 use mlgw_common::{NodeId, Timestamp};
+use mlgw_listener::Peer;
+use mlgw_telemetry::observed::Arrival;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bits of the counter in an id.
@@ -24,6 +26,13 @@ pub(crate) struct AssignedId {
     pub(crate) number: u64,
     /// Id in the response.
     pub(crate) id: String,
+}
+
+impl AssignedId {
+    /// Returns the arrival of the request at `time` from its client.
+    pub(crate) fn arrival(&self, time: Timestamp, client: &Peer) -> Arrival<'_> {
+        Arrival { number: self.number, id: &self.id, time, peer: client.address, forwarded_by: None }
+    }
 }
 
 impl RequestIds {

@@ -50,7 +50,7 @@ use start::{ClusterPart, StartResources};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use stopping::StopReason;
+use stopping::{StopReason, until_superseded};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Time that the exit waits for threads that wait for a disk, after all parts are closed.
@@ -110,14 +110,6 @@ async fn serve(
     match reason {
         StopReason::Signal => Ok(()),
         StopReason::Superseded => Err(ServeError::Superseded),
-    }
-}
-
-/// Waits until a peer knows a later start of this node. Never returns on a server without peers.
-async fn until_superseded(cluster: Option<&ClusterNode>) {
-    match cluster {
-        Some(cluster) => cluster.until_superseded().await,
-        None => std::future::pending().await,
     }
 }
 

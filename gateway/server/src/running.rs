@@ -18,7 +18,7 @@ use super::reload::ReloadedParts;
 use super::remote_backed::freshness_of;
 use super::segment_store;
 use super::signals::Signals;
-use super::stopping::{StopReason, announce_stop, shutdown_delay};
+use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
 use mlgw_admin::Admin;
@@ -142,7 +142,8 @@ impl RunningServer {
             self.admin.ready.store(false, Relaxed);
             self.admin.cluster.iter().for_each(ClusterNode::stop_serving);
         };
-        announce_stop(reason, self.shutdown_delay, announce, signals.stop()).await;
+        let further = first_reason(signals.stop(), until_superseded(self.admin.cluster.as_ref()));
+        announce_stop(reason, self.shutdown_delay, announce, further).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         self.reconciler.stop().await;
         self.jobs.stop().await;
@@ -159,9 +160,8 @@ pub(super) fn serve_peers(
     memory: RequestMemory,
     listeners: &OpenListeners,
 ) {
-    let of = cluster.clone();
-    let has_majorities = Arc::new(move || of.has_majorities());
-    let requests = ForwardedRequests { gateway, memory, routes: cluster.routes(), has_majorities };
+    let (routes, has_majorities) = (cluster.routes(), cluster.majorities());
+    let requests = ForwardedRequests { gateway, memory, routes, has_majorities };
     let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
     cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));
     cluster.set_serving();
@@ -174,7 +174,6 @@ fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
         engine.remote_backed.clone(),
         engine.decisions.clone(),
         Arc::clone(&engine.clock),
-        engine.dir.node().node.to_string(),
     )
 }
 

@@ -19,7 +19,7 @@ use super::running::serve_peers;
 use super::segment_store;
 use super::signals::Signals;
 use super::start::ClusterPart;
-use super::stopping::{StopReason, announce_stop, shutdown_delay};
+use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
 use mlgw_admin::{Admin, MemberAdmin};
@@ -155,7 +155,8 @@ impl RunningMember {
             self.admin.ready.store(false, Relaxed);
             self.admin.cluster.stop_serving();
         };
-        announce_stop(reason, self.shutdown_delay, announce, signals.stop()).await;
+        let further = first_reason(signals.stop(), until_superseded(Some(&self.admin.cluster)));
+        announce_stop(reason, self.shutdown_delay, announce, further).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         self.listeners.close_side().await;
         stop_traces(&self.admin.metrics).await;

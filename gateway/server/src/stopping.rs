@@ -6,6 +6,7 @@
 use super::start::ClusterPart;
 use mlgw_common::time::timeout;
 use mlgw_config::Config;
+use mlgw_node::ClusterNode;
 use std::time::Duration;
 
 /// Delay of a node of a cluster if it is not configured. Load balancers that check `/readyz` each second have
@@ -29,19 +30,42 @@ pub(super) fn shutdown_delay(config: &Config, part: ClusterPart) -> Duration {
     })
 }
 
-/// Announces a stop, then waits for `delay` while requests are accepted. A further signal ends the wait.
+/// Waits until a peer knows a later start of this node. Never returns on a server without peers.
+pub(super) async fn until_superseded(cluster: Option<&ClusterNode>) {
+    match cluster {
+        Some(cluster) => cluster.until_superseded().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns the reason whose future ends first.
+pub(super) async fn first_reason(
+    signal: impl Future<Output = ()>,
+    superseded: impl Future<Output = ()>,
+) -> StopReason {
+    tokio::select! {
+        () = signal => StopReason::Signal,
+        () = superseded => StopReason::Superseded,
+    }
+}
+
+/// Announces a stop, then waits for `delay` while requests are accepted. A further reason ends the wait.
 pub(super) async fn announce_stop(
     reason: StopReason,
     delay: Duration,
     announce: impl FnOnce(),
-    further_signal: impl Future<Output = ()>,
+    further: impl Future<Output = StopReason>,
 ) {
     announce();
     match reason {
         StopReason::Signal if !delay.is_zero() => {
             tracing::info!(?delay, "stopping: not ready any more, requests are still accepted");
-            if timeout(delay, further_signal).await.is_ok() {
-                tracing::info!("a further signal ends the shutdown delay");
+            match timeout(delay, further).await {
+                Ok(StopReason::Signal) => tracing::info!("a further signal ends the shutdown delay"),
+                Ok(StopReason::Superseded) => {
+                    tracing::warn!("a peer knows a later start of this node: the shutdown delay ends");
+                }
+                Err(_) => {}
             }
         }
         StopReason::Signal | StopReason::Superseded => {}
@@ -50,7 +74,7 @@ pub(super) async fn announce_stop(
 
 #[cfg(test)]
 mod tests {
-    use super::{CLUSTER_DELAY, ClusterPart, StopReason, announce_stop, shutdown_delay};
+    use super::{CLUSTER_DELAY, ClusterPart, StopReason, announce_stop, first_reason, shutdown_delay};
     use mlgw_common::time::{Instant, sleep};
     use mlgw_config::{ConfigSources, LoadedConfig};
     use std::cell::Cell;
@@ -74,7 +98,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_further_signal_ends_the_delay() {
         let begin = Instant::now();
-        announce_stop(StopReason::Signal, DELAY, || (), sleep(DELAY / 2)).await;
+        let further = first_reason(sleep(DELAY / 2), pending());
+        announce_stop(StopReason::Signal, DELAY, || (), further).await;
+        assert_eq!(begin.elapsed(), DELAY / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_later_start_of_the_node_ends_the_delay() {
+        let begin = Instant::now();
+        let further = first_reason(pending(), sleep(DELAY / 2));
+        announce_stop(StopReason::Signal, DELAY, || (), further).await;
         assert_eq!(begin.elapsed(), DELAY / 2);
     }
 

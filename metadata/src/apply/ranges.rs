@@ -125,7 +125,7 @@ mod tests {
     use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
     use std::collections::BTreeMap;
 
-    /// Keys of which each bucket has one in each of its ranges, at most.
+    /// Keys to look up: at most one in each range of a bucket.
     const PROBES: [&[u8]; 4] = [b"", b"g", b"n", b"z"];
 
     /// Keys at which a bucket may be split when it is created.

@@ -14,7 +14,7 @@ use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock};
-use mlgw_formats::cluster_version::{FIRST_CLUSTER_VERSION, SERVING_CLUSTER_VERSION};
+use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply, SetClusterVersion};
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::schema::Bucket;
@@ -129,7 +129,6 @@ impl CatalogueInner {
         if self.is_stopping() {
             return Err(ProposeError::Stopping);
         }
-        let command = self.with_growing_times(command);
         let Some(Change::Object(object)) = &command.change else {
             return self.propose_to(SYSTEM_GROUP, Arc::clone(&command)).await;
         };
@@ -141,19 +140,6 @@ impl CatalogueInner {
             }
             outcome => outcome,
         }
-    }
-
-    /// Marks a command with a new Last-Modified: another node, whose clock differs, may have written the
-    /// version that it replaces. Unmarked while a member may be of a build that would ignore the mark.
-    fn with_growing_times(&self, mut command: Arc<Command>) -> Arc<Command> {
-        let has_time = matches!(&command.change, Some(Change::Object(object)) if object.has_time());
-        if has_time
-            && self.resident.cluster_version() >= SERVING_CLUSTER_VERSION
-            && let Some(Change::Object(object)) = &mut Arc::make_mut(&mut command).change
-        {
-            object.grows_times = true;
-        }
-        command
     }
 
     /// Proposes an object command again with the current record of its bucket. This is safe: the command was

@@ -27,7 +27,8 @@ const FORGOTTEN: Duration = Duration::from_mins(10);
 
 const _: () = assert!(UNREACHABLE_READERS.as_secs() < FORGOTTEN.as_secs());
 
-/// True for a segment that a reader of this node has pinned.
+/// True for a segment that a reader of this node has pinned. False closes the segment to new pins, for long
+/// enough that its owner can release it.
 type SegmentPinCheck = Arc<dyn Fn(SegmentId) -> bool + Send + Sync>;
 
 /// Answers of the other storage nodes.

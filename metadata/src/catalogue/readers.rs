@@ -62,15 +62,17 @@ const _: () = assert!(APPLY_MAX.as_secs() < ANSWER_MAX.as_secs());
 
 impl Catalogue {
     /// Sets the function that returns true for a segment that a reader of this node has pinned. Other nodes
-    /// ask for such segments by [`Catalogue::segments_in_use`]. Call this when the segments are opened,
-    /// before they are read. The function must not wait; it is dropped when the catalogue shuts down.
+    /// ask for such segments by [`Catalogue::segments_in_use`]. If the function returns false, it has closed
+    /// the segment to new pins, for long enough that its owner can release it. Call this when the segments
+    /// are opened, before they are read. The function must not wait; it is dropped when the catalogue shuts
+    /// down.
     pub fn set_segment_pins(&self, is_pinned: Arc<dyn Fn(SegmentId) -> bool + Send + Sync>) {
         self.inner.readers.set_segment_pins(Some(is_pinned));
     }
 
     /// Those of `segments` that other storage nodes read, or may be reading: all of them if a node does not
-    /// answer, until it has not answered for a minute. Pins on this node are not considered. A server without
-    /// peers asks nobody.
+    /// answer, until it has not answered for a minute. Pins on this node are not considered. Without peers no
+    /// segment is.
     ///
     /// # Errors
     /// If a majority does not confirm which nodes exist.
@@ -115,7 +117,8 @@ impl CatalogueInner {
                 ReadersCall { group: SYSTEM_GROUP, applied: Some(applied), ..ReadersCall::default() };
             match self.ask_readers(question).await {
                 Ok(read) if read.is_complete() => return,
-                Ok(_) if Instant::now() < until => sleep(APPLIED_PAUSE).await,
+                Err(BarrierError::Stopping) => return,
+                Ok(_) | Err(_) if Instant::now() < until => sleep(APPLIED_PAUSE).await,
                 Ok(_) | Err(_) => return,
             }
         }
@@ -133,7 +136,7 @@ impl CatalogueInner {
         Ok(used)
     }
 
-    /// Asks every other storage node. A server without peers asks nobody.
+    /// Asks every other storage node. A server without peers has an empty answer at once.
     async fn ask_readers(&self, question: ReadersCall) -> Result<ReadElsewhere, BarrierError> {
         let Some(peers) = &self.opener.peers else { return Ok(ReadElsewhere::default()) };
         tokio::select! {

@@ -237,7 +237,7 @@ async fn segments_are_in_use_while_another_node_reads_them_or_does_not_answer() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_peers_asks_nobody() {
+async fn a_server_without_peers_asks_no_node() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let bucket = bucket(&catalogue, "data").await;
@@ -277,7 +277,7 @@ async fn a_node_names_what_is_pinned_and_states_if_it_is_behind_the_question() {
     let pin = catalogue.pin(BodyId(5));
     catalogue.set_segment_pins(Arc::new(|segment: SegmentId| segment.0 == 6));
     assert_eq!(asked(SYSTEM_GROUP, 1).await, reply(&[5], &[6]));
-    // It has no reader of a group of which it has no member, and no entry to wait for.
+    // Without a member of the group this node has no reader of it, and no entry to wait for.
     assert_eq!(asked(9, u64::MAX).await, reply(&[5], &[6]));
     let behind = ReadersReply { is_behind: true, ..answer(&[5], &[6]) };
     assert_eq!(asked(SYSTEM_GROUP, u64::MAX).await, Ok(MemberReply::Readers(behind)));

@@ -286,6 +286,16 @@ fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
     };
 }
 
+/// Changes of rows that are kept in memory, in the order in which they become visible. The ranges come first,
+/// as in [`Resident::replaced`]: a request that finds a new bucket finds its ranges too. Another group of the
+/// bucket would accept its keys as well.
+fn resident_changes(changes: &RowChanges) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
+    let is_range = |row: &[u8]| row.first() == Some(&(Family::Partition as u8));
+    let all = || changes.range(Family::Bucket.start()..Family::Policy.end());
+    let ranges = all().filter(move |(row, _)| is_range(row));
+    ranges.chain(all().filter(move |(row, _)| !is_range(row)))
+}
+
 fn object_rows(changes: &RowChanges) -> impl Iterator<Item = &Vec<u8>> {
     changes.range(Family::Object.start()..Family::Object.end()).map(|(row, _)| row)
 }
@@ -307,7 +317,7 @@ impl Watcher for Resident {
         if let Some(Some(row)) = changes.get(CLUSTER_VERSION_ROW.as_slice()) {
             self.set_cluster_version(row)?;
         }
-        for (row, change) in changes.range(Family::Bucket.start()..Family::Policy.end()) {
+        for (row, change) in resident_changes(changes) {
             self.set(row, change.as_deref())?;
         }
         // After the rows: an id below it without a row is that of a removed node.
@@ -342,8 +352,8 @@ impl Watcher for Resident {
             fresh.load(rows, family)?;
         }
         let next_node = rows.get(&NEXT_NODE_ROW)?;
-        // Before the buckets: whoever finds a new bucket finds its ranges. Another group of the bucket would
-        // accept its keys as well.
+        // Before the buckets, so that a request that finds a new bucket finds its ranges too. Another group
+        // of the bucket would accept its keys as well.
         *self.partitions.write() = fresh.partitions.into_inner();
         *self.buckets.write() = fresh.buckets.into_inner();
         *self.credentials.write() = fresh.credentials.into_inner();
@@ -371,11 +381,11 @@ impl Resident {
 
 #[cfg(test)]
 mod tests {
-    use super::Resident;
+    use super::{Resident, resident_changes};
     use crate::raft::machine::Watcher as _;
     use crate::store_error::StoreError;
-    use crate::view::{MemoryRows, Row, RowReader};
-    use mlgw_common::NodeId;
+    use crate::view::{MemoryRows, Row, RowChanges, RowReader};
+    use mlgw_common::{BucketId, NodeId};
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::schema::{Bucket, BucketState, Partition, bucket, encode, partition};
 
@@ -395,6 +405,15 @@ mod tests {
             assert!(self.resident.bucket("data").is_some(), "a bucket that exists is missing meanwhile");
             self.rows.range(from, end, max)
         }
+    }
+
+    #[test]
+    fn the_ranges_of_a_new_bucket_become_visible_before_it() {
+        let start = partition::PartitionStart { bucket: BucketId(7), key: b"m".to_vec() };
+        let rows = [bucket::row("data"), partition::row_key(&start), bucket::row("other")];
+        let changes: RowChanges = rows.iter().map(|row| (row.clone(), Some(Vec::new()))).collect();
+        let visible: Vec<&Vec<u8>> = resident_changes(&changes).map(|(row, _)| row).collect();
+        assert_eq!(visible, [&rows[1], &rows[0], &rows[2]]);
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl CatalogueInner {
             Change::RemoveBucket(remove) => saga.delete(&remove).await,
             other => saga.propose(SYSTEM_GROUP, other).await,
         };
-        if outcome == Err(ProposeError::UnknownOutcome) {
+        if is_broken_off(&outcome) {
             self.resident.saga_broken.notify_one();
         }
         outcome
@@ -137,6 +137,13 @@ impl CatalogueInner {
         }
         result
     }
+}
+
+/// True if a saga may have ended between two steps, so that it is resumed: its last step may have been
+/// carried out, or its group was in another state than the steps before it left, because a delayed command
+/// of an earlier runner arrived in between.
+fn is_broken_off(outcome: &Result<Reply, ProposeError>) -> bool {
+    matches!(outcome, Err(ProposeError::UnknownOutcome | ProposeError::Rejected(Reject::Malformed { .. })))
 }
 
 /// Steps of a saga under one leadership of the system group.
@@ -283,8 +290,20 @@ fn begun<T>(outcome: Result<T, ProposeError>) -> Result<T, ProposeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::begun;
+    use super::{begun, is_broken_off};
     use crate::catalogue::options::ProposeError;
+    use mlgw_formats::command::{Reject, Reply};
+
+    #[test]
+    fn a_saga_is_resumed_after_a_step_with_an_unknown_outcome_or_of_another_state() {
+        let what = "the bucket is not frozen".to_owned();
+        for error in [ProposeError::UnknownOutcome, Reject::Malformed { what }.into()] {
+            assert!(is_broken_off(&Err(error)));
+        }
+        for decided in [Ok(Reply::Done), Err(Reject::BucketNotEmpty.into())] {
+            assert!(!is_broken_off(&decided), "{decided:?}");
+        }
+    }
 
     #[test]
     fn a_saga_that_has_begun_does_not_report_that_nothing_changed() {

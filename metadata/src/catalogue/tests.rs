@@ -1,13 +1,14 @@
 //! The catalogue from outside: open, propose, read, reopen.
 
-use super::testing::{NOW, bucket, delete, do_put, key, name, options, put, version};
-use super::{Catalogue, CatalogueOptions, DeleteBucketError, ProposeError};
+use super::testing::{NOW, bucket, delete, do_put, key, name, new_bucket, options, put, version};
+use super::{Catalogue, CatalogueOptions, DeleteBucketError, NewBucket, ProposeError};
 use crate::identity::ExpectedServer;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, PutUploadKey, Reply, SetClusterVersion};
-use mlgw_formats::schema::ObjectVersion;
+use mlgw_formats::schema::{Binding, Bucket, ObjectVersion};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,22 +195,27 @@ async fn an_older_build_does_not_open_a_catalogue_of_a_later_cluster_version() {
 async fn last_modified_grows_from_cluster_version_4_on() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
-    let bucket = bucket(&catalogue, "data").await;
-    let written_by_clock_at = async |seconds: i64| {
+    let local = bucket(&catalogue, "data").await;
+    let binding = Some(Binding { upstream: "origin".into(), ..Binding::default() });
+    let bound = catalogue.create_bucket(NewBucket { binding, ..new_bucket("bound") }).await.unwrap();
+    let written_at = async |bucket: &Arc<Bucket>, seconds: i64| {
         let body = catalogue.body_id().await.unwrap();
         let modified_ms = NOW.0 + seconds * 1000;
         let change = put(ObjectVersion { modified_ms, ..version(body, 1) });
-        let reply = catalogue.propose(Command::object(&bucket, &key("k"), NOW, change)).await;
+        let command = catalogue.object_command(bucket, &key("k"), NOW, change);
+        let reply = catalogue.propose(command).await;
         let Ok(Reply::Written(written)) = reply else { panic!("{reply:?}") };
         let stored = catalogue.object(bucket.bucket_id(), &key("k")).unwrap().unwrap();
         assert_eq!(stored.modified_ms, written.modified_ms);
         (written.modified_ms - NOW.0) / 1000
     };
-    assert_eq!(written_by_clock_at(9).await, 9);
-    assert_eq!(written_by_clock_at(5).await, 5, "a build of version 3 stores it as it was sent");
+    assert_eq!(written_at(&local, 9).await, 9);
+    assert_eq!(written_at(&local, 5).await, 5, "a build of version 3 stores it as it was sent");
     catalogue.raise_cluster_version(SERVING_CLUSTER_VERSION).await.unwrap();
-    assert_eq!(written_by_clock_at(3).await, 6);
-    assert_eq!(written_by_clock_at(4).await, 7);
-    assert_eq!(written_by_clock_at(8).await, 8);
+    assert_eq!(written_at(&local, 3).await, 6);
+    assert_eq!(written_at(&local, 4).await, 7);
+    assert_eq!(written_at(&local, 8).await, 8);
+    assert_eq!(written_at(&bound, 9).await, 9);
+    assert_eq!(written_at(&bound, 5).await, 5, "write-back compares it with the times of the origin");
     catalogue.shutdown().await;
 }

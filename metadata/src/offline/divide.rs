@@ -83,7 +83,8 @@ pub struct Division {
     expected: Option<ExpectedServer>,
     before: Offline,
     scratch: Scratch,
-    empty_groups: u32,
+    /// Minimum number of groups of objects.
+    object_groups: u32,
 }
 
 impl Division {
@@ -101,16 +102,14 @@ impl Division {
     ) -> Result<Self, DivideError> {
         let owner = Scratch(scratch.to_owned());
         let before = open_sound(dir, &scratch.join("before"), node, expected.as_ref(), watch)?;
-        Ok(Self { dir: dir.to_owned(), node, expected, before, scratch: owner, empty_groups: 0 })
+        Ok(Self { dir: dir.to_owned(), node, expected, before, scratch: owner, object_groups: 0 })
     }
 
     /// Returns the division into at least `groups` groups of objects. Those that are added have no objects
     /// yet; new buckets are placed in them.
     #[must_use]
     pub fn with_object_groups(mut self, groups: u32) -> Self {
-        // Group 0 becomes one more group of objects.
-        self.empty_groups =
-            groups.saturating_sub(u32::try_from(self.before.states.len()).unwrap_or(u32::MAX));
+        self.object_groups = groups;
         self
     }
 
@@ -126,8 +125,10 @@ impl Division {
     /// # Errors
     /// See [`DivideError`]. An incomplete `new` may be left.
     pub fn build(self, new: &Path, watch: ProgressCallback<'_>) -> Result<DivisionReport, DivideError> {
-        let Self { dir, node, expected, before, scratch, empty_groups } = self;
+        let Self { dir, node, expected, before, scratch, object_groups } = self;
         let object_group = u32::try_from(before.states.len()).unwrap_or(u32::MAX);
+        // Groups 1 to `object_group` have objects, or get those of group 0.
+        let empty_groups = object_groups.saturating_sub(object_group);
         let plan = DivisionPlan { object_group, empty_groups };
         let planned = planned_digests(plan, &before)?;
         drop(before);

@@ -2,12 +2,19 @@
 //!
 //! One confirmation is in flight at a time. Readers that arrive meanwhile share the next one, because a
 //! confirmation that began before a reader arrived does not cover it. Every node has confirmations of its
-//! readers. Those of all nodes share the confirmations of the leader, each of which costs a round to a
+//! readers. Those of all nodes share the confirmations of the leader, because each one costs a round to a
 //! quorum.
 
 use crate::catalogue::options::BarrierError;
+use mlgw_common::time::{Instant, sleep_until, timeout};
 use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// Longest time that a reader waits, and that a confirmation takes: a request that cannot be served is
+/// answered within two seconds.
+const BARRIER_WAIT: Duration = Duration::from_secs(2);
 
 /// Outcome of a confirmation, which returns a `T`.
 type Confirmed<T> = Result<T, BarrierError>;
@@ -20,37 +27,65 @@ struct BarrierState<T> {
 /// Readers of a group that wait for a confirmation.
 pub(crate) struct Barriers<T> {
     state: Mutex<BarrierState<T>>,
+    /// Shortest time between the begins of two confirmations if the first one had several readers.
+    shared_interval: Duration,
 }
 
-/// Part of a reader in the confirmations.
-pub(crate) enum BarrierTurn<T> {
-    /// The reader runs the confirmations, with [`Barriers::next_round`], until none is left.
-    Confirm(oneshot::Receiver<Confirmed<T>>),
-    /// The reader waits.
-    Wait(oneshot::Receiver<Confirmed<T>>),
-}
-
-impl<T> Default for Barriers<T> {
-    fn default() -> Self {
-        Self { state: Mutex::new(BarrierState { is_confirming: false, waiting: Vec::new() }) }
+impl<T: Copy + Send + 'static> Barriers<T> {
+    pub(crate) const fn new(shared_interval: Duration) -> Self {
+        let state = BarrierState { is_confirming: false, waiting: Vec::new() };
+        Self { state: Mutex::new(state), shared_interval }
     }
-}
 
-impl<T> Barriers<T> {
-    /// Adds a reader to the next confirmation.
-    pub(crate) fn join(&self) -> BarrierTurn<T> {
-        let (passed, receiver) = oneshot::channel();
-        let mut state = self.state.lock();
-        state.waiting.push(passed);
-        if std::mem::replace(&mut state.is_confirming, true) {
-            BarrierTurn::Wait(receiver)
-        } else {
-            BarrierTurn::Confirm(receiver)
+    /// Waits for a confirmation that begins after this call. If none is in progress, a task makes them until
+    /// no reader is left. It goes on when the caller no longer waits, because others may. Only that task
+    /// needs `confirm`, which returns the function that makes one.
+    ///
+    /// # Errors
+    /// The error of the confirmation; [`BarrierError::NoQuorum`] if there is none in time.
+    pub(crate) async fn confirmed<C, F>(self: &Arc<Self>, confirm: impl FnOnce() -> C) -> Confirmed<T>
+    where
+        C: Fn() -> F + Send + 'static,
+        F: Future<Output = Confirmed<T>> + Send + 'static,
+    {
+        let (confirmed, is_first) = self.join();
+        if is_first {
+            tokio::spawn(Arc::clone(self).confirm_all(confirm()));
+        }
+        // A reader that joined a running confirmation would otherwise wait for two of them.
+        let confirmed = timeout(BARRIER_WAIT, confirmed).await;
+        confirmed.map_or(Err(BarrierError::NoQuorum), |sent| sent.unwrap_or(Err(BarrierError::Stopping)))
+    }
+
+    async fn confirm_all<C, F>(self: Arc<Self>, confirm: C)
+    where
+        C: Fn() -> F + Send,
+        F: Future<Output = Confirmed<T>> + Send,
+    {
+        while let Some(readers) = self.next_round() {
+            let (begun, is_shared) = (Instant::now(), readers.len() > 1);
+            let confirmed = timeout(BARRIER_WAIT, confirm()).await.unwrap_or(Err(BarrierError::NoQuorum));
+            for reader in readers {
+                let _ = reader.send(confirmed);
+            }
+            if is_shared && !self.shared_interval.is_zero() {
+                // Further readers arrive meanwhile, and share the next confirmation. A single reader does not
+                // wait for others.
+                sleep_until(begun + self.shared_interval).await;
+            }
         }
     }
 
+    /// Adds a reader to the next confirmation. Returns true as well if no task makes confirmations.
+    fn join(&self) -> (oneshot::Receiver<Confirmed<T>>, bool) {
+        let (sender, confirmed) = oneshot::channel();
+        let mut state = self.state.lock();
+        state.waiting.push(sender);
+        (confirmed, !std::mem::replace(&mut state.is_confirming, true))
+    }
+
     /// The readers that the next confirmation covers; `None` if there are none, which ends the confirmations.
-    pub(crate) fn next_round(&self) -> Option<Vec<oneshot::Sender<Confirmed<T>>>> {
+    fn next_round(&self) -> Option<Vec<oneshot::Sender<Confirmed<T>>>> {
         let mut state = self.state.lock();
         let round = std::mem::take(&mut state.waiting);
         state.is_confirming = !round.is_empty();
@@ -60,17 +95,67 @@ impl<T> Barriers<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BarrierTurn, Barriers};
+    use super::{BARRIER_WAIT, Barriers};
+    use crate::catalogue::options::BarrierError;
+    use futures_util::future::join_all;
+    use mlgw_common::time::{Instant, sleep};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
+    const INTERVAL: Duration = Duration::from_millis(1);
+    const CONFIRMING: Duration = Duration::from_micros(100);
 
     #[test]
     fn a_reader_joins_a_confirmation_that_begins_after_it() {
-        let barriers = Barriers::<()>::default();
-        assert!(matches!(barriers.join(), BarrierTurn::Confirm(_)));
-        assert!(matches!(barriers.join(), BarrierTurn::Wait(_)));
+        let barriers = Barriers::<()>::new(INTERVAL);
+        assert!(barriers.join().1 && !barriers.join().1);
         assert_eq!(barriers.next_round().map(|round| round.len()), Some(2));
-        assert!(matches!(barriers.join(), BarrierTurn::Wait(_)));
+        assert!(!barriers.join().1);
         assert_eq!(barriers.next_round().map(|round| round.len()), Some(1));
         assert!(barriers.next_round().is_none());
-        assert!(matches!(barriers.join(), BarrierTurn::Confirm(_)), "the next reader starts again");
+        assert!(barriers.join().1, "the next reader starts again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_at_the_same_time_share_confirmations() {
+        let (barriers, made) = (Arc::new(Barriers::new(INTERVAL)), Arc::new(AtomicUsize::new(0)));
+        let read = async |number: u32| {
+            // They arrive within two intervals.
+            sleep(2 * INTERVAL * number / 100).await;
+            let (before, made) = (made.load(Relaxed), Arc::clone(&made));
+            let confirm = move || {
+                let number = made.fetch_add(1, Relaxed);
+                async move {
+                    sleep(CONFIRMING).await;
+                    Ok(number)
+                }
+            };
+            let confirmed = barriers.confirmed(|| confirm).await.unwrap();
+            assert!(confirmed >= before, "it began after the reader");
+        };
+        join_all((0..100).map(read)).await;
+        assert!(made.load(Relaxed) < 10, "{} confirmations", made.load(Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_reader_does_not_wait_for_others() {
+        let (barriers, begun) = (Arc::new(Barriers::new(Duration::from_secs(1))), Instant::now());
+        for _ in 0..10 {
+            assert_eq!(barriers.confirmed(|| || async { Ok(()) }).await, Ok(()));
+        }
+        assert!(begun.elapsed().is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_waits_for_one_confirmation_at_most() {
+        let barriers = Arc::new(Barriers::<()>::new(INTERVAL));
+        let read = async |after: Duration| {
+            sleep(after).await;
+            let begun = Instant::now();
+            assert_eq!(barriers.confirmed(|| std::future::pending).await, Err(BarrierError::NoQuorum));
+            assert_eq!(begun.elapsed(), BARRIER_WAIT, "{after:?}");
+        };
+        tokio::join!(read(Duration::ZERO), read(BARRIER_WAIT / 2));
     }
 }

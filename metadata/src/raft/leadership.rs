@@ -1,22 +1,12 @@
 //! Leadership of a group as this member knows it, and the barriers that depend on it.
 
-use super::barrier::BarrierTurn;
 use super::error::{GroupError, barrier_error};
 use super::group::Group;
 use crate::catalogue::options::BarrierError;
 use mlgw_common::NodeId;
-use mlgw_common::time::{Instant, sleep_until};
 use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::{RaftMetrics, ReadPolicy};
-use std::time::Duration;
-
-/// Longest time that a barrier waits: a request that cannot be served is answered within two seconds.
-const BARRIER_WAIT: Duration = Duration::from_secs(2);
-
-/// Shortest time between the begins of two confirmations if the first one had several readers. A confirmation
-/// costs three nodes about as much as three reads of small objects.
-const SHARED_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Group {
     /// The leadership of this member.
@@ -74,37 +64,15 @@ impl Group {
         if self.lone_voter.is_sure() {
             return Ok(());
         }
-        let passed = match self.barriers.join() {
-            BarrierTurn::Wait(passed) => passed,
-            BarrierTurn::Confirm(passed) => {
-                // A task of its own, because the caller's future may be dropped while others wait.
-                tokio::spawn(self.clone().confirm_barriers());
-                passed
-            }
+        let confirm = || {
+            let group = self.clone();
+            move || group.clone().confirm()
         };
-        // A reader that joined a running round would otherwise wait for two rounds.
-        let passed = mlgw_common::time::timeout(BARRIER_WAIT, passed).await;
-        passed.map_or(Err(BarrierError::NoQuorum), |passed| passed.unwrap_or(Err(BarrierError::Stopping)))
-    }
-
-    async fn confirm_barriers(self) {
-        while let Some(readers) = self.barriers.next_round() {
-            let (begun, is_shared) = (Instant::now(), readers.len() > 1);
-            let confirmed = mlgw_common::time::timeout(BARRIER_WAIT, self.confirm()).await;
-            let confirmed = confirmed.unwrap_or(Err(BarrierError::NoQuorum));
-            for reader in readers {
-                let _ = reader.send(confirmed);
-            }
-            if is_shared {
-                // Further readers arrive meanwhile, and share the next confirmation. A single reader does not
-                // wait for others.
-                sleep_until(begun + SHARED_INTERVAL).await;
-            }
-        }
+        self.barriers.confirmed(confirm).await
     }
 
     /// Waits until this member has applied what was committed when the leader confirmed that it leads.
-    async fn confirm(&self) -> Result<(), BarrierError> {
+    async fn confirm(self) -> Result<(), BarrierError> {
         match &self.network {
             Some(network) => self.confirm_at_leader(network).await,
             None => self.confirm_own_leadership().await,
@@ -120,29 +88,15 @@ impl Group {
     /// Confirms with a quorum that this member leads, and returns the entry that a read on any member must
     /// have applied. Callers share confirmations that began after their calls.
     pub(super) async fn shared_read_index(&self) -> Result<LogId, BarrierError> {
-        let confirmed = match self.read_indexes.join() {
-            BarrierTurn::Wait(confirmed) => confirmed,
-            BarrierTurn::Confirm(confirmed) => {
-                tokio::spawn(self.clone().confirm_read_indexes());
-                confirmed
-            }
+        let read_index = || {
+            let group = self.clone();
+            move || group.clone().read_index()
         };
-        confirmed.await.unwrap_or(Err(BarrierError::Stopping))
+        self.read_indexes.confirmed(read_index).await
     }
 
-    async fn confirm_read_indexes(self) {
-        while let Some(readers) = self.read_indexes.next_round() {
-            let confirmed = self.read_index().await;
-            for reader in readers {
-                let _ = reader.send(confirmed);
-            }
-        }
-    }
-
-    async fn read_index(&self) -> Result<LogId, BarrierError> {
-        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex);
-        let read = mlgw_common::time::timeout(BARRIER_WAIT, read).await;
-        let read = read.map_err(|_| BarrierError::NoQuorum)?.map_err(barrier_error)?;
-        Ok(*read.read_log_id().log_id())
+    async fn read_index(self) -> Result<LogId, BarrierError> {
+        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
+        Ok(*read.map_err(barrier_error)?.read_log_id().log_id())
     }
 }

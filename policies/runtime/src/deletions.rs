@@ -2,10 +2,18 @@
 //! Nothing is stored here.
 
 use super::{
-    BuiltInLayers, InvalidPolicyFiles, PolicyError, PolicyFiles, PolicyFilesUpdate, Program, ServerProfile,
-    SubmittedFiles, WatchedPolicyFiles, compile, merged_with_running,
+    BuiltInLayers, Catalogue, InvalidPolicyFiles, PolicyError, PolicyFiles, PolicyFilesUpdate, Program,
+    ServerProfile, SubmittedFiles, WatchedPolicyFiles, compile, merged_with_running,
 };
 use std::collections::BTreeSet;
+
+/// Returns a program that the server of this catalogue may run. In a cluster its rules must not delete.
+///
+/// # Errors
+/// [`PolicyError::DeletesInCluster`], with the rules that delete.
+pub(super) fn permitted(catalogue: &Catalogue, program: Program) -> Result<Program, PolicyError> {
+    if catalogue.is_clustered() { without_deletions(program) } else { Ok(program) }
+}
 
 /// Returns a program of a cluster, unless its rules delete.
 pub(super) fn without_deletions(program: Program) -> Result<Program, PolicyError> {

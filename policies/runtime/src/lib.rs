@@ -34,7 +34,7 @@ pub use server_facts::{ServerProfile, SystemFacts};
 pub use watched_files::WatchedPolicyFiles;
 
 use arc_swap::ArcSwap;
-use deletions::without_deletions;
+use deletions::permitted;
 use mlgw_common::Clock;
 use mlgw_formats::command::PutPolicy;
 use mlgw_formats::command::Reject;
@@ -540,11 +540,8 @@ impl Policies {
             move || compile(&policies.built_in, policies.server.environment, &policies.server, &files, given);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
-        let mut compiled = compiled.map_err(PolicyError::Wrong)?;
-        if self.catalogue.is_clustered() {
-            compiled = without_deletions(compiled)?;
-        }
-        Ok(Arc::new(compiled.with_learnt(learnt())))
+        let program = permitted(&self.catalogue, compiled.map_err(PolicyError::Wrong)?)?;
+        Ok(Arc::new(program.with_learnt(learnt())))
     }
 
     fn replace(&self, running: RunningPolicy) {
@@ -641,9 +638,7 @@ fn load_newest(
         Some(files) => compile(built_in, place.environment, place, files, SubmittedFiles::NOTHING)
             .map_err(PolicyError::Wrong)
             // A policy that was applied before other nodes served, or by an older build.
-            .and_then(
-                |program| if catalogue.is_clustered() { without_deletions(program) } else { Ok(program) },
-            )
+            .and_then(|program| permitted(catalogue, program))
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),

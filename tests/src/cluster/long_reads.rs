@@ -24,7 +24,7 @@ const WRITER: usize = 3;
 const READERS: [usize; 2] = [2, WRITER];
 /// Object that is read: more than all buffers on the way, and so many extents that their list has pages.
 const READ: TestContent = TestContent { id: 5_001, length: 96 * MIB };
-/// Objects that nobody reads. They are deleted at different times, and their files show what was freed.
+/// Objects that are not read. They are deleted at different times, and their files show what was freed.
 const FREED: [(&str, TestContent); 2] = [
     ("freed-before", TestContent { id: 5_002, length: 66 * MIB }),
     ("freed-after", TestContent { id: 5_003, length: 66 * MIB }),
@@ -100,7 +100,7 @@ fn until_removed(cluster: &TestCluster, names: &BTreeSet<String>, what: &str) {
     }
 }
 
-/// A GET of which only the first bytes were read.
+/// A GET whose first bytes were read.
 struct SlowRead {
     id: usize,
     exchange: RawExchange,

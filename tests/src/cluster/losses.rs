@@ -139,7 +139,7 @@ fn the_remote_backed_bucket_is_served(cluster: &TestCluster) {
     }
 }
 
-/// An upload and a download through a node, of which a part was transferred.
+/// An upload and a download through a node. A part of each was transferred.
 struct RequestInProgress {
     id: usize,
     upload: RawExchange,

@@ -6,7 +6,10 @@ use std::time::Duration;
 use http::Method;
 use mlgw_common::time::{Instant, timeout};
 
-use super::testbed::{BUCKET, FIRST, STORAGE, TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{
+    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, keys_before, node_of_head, put, wait_until,
+};
+use crate::raw::RawExchange;
 use crate::s3::{CallFailure, full_body};
 
 /// Longest time until a request is refused: a barrier of two seconds, and the request itself.
@@ -31,6 +34,7 @@ fn one_node_is_left(cluster: &mut TestCluster, left: usize) {
     cluster.kill(second);
     cluster.kill(third);
     everything_is_refused(cluster, left);
+    refusals_name_their_node(cluster, left);
     the_node_names_the_reason(cluster, left);
 
     cluster.start(second);
@@ -76,6 +80,20 @@ fn everything_is_refused(cluster: &TestCluster, left: usize) {
         assert_eq!(status, 503, "{method} {target}: {body}");
         assert!(elapsed < REFUSAL_MAX, "{method} {target} took {elapsed:?}");
         assert!(body.contains("<Reason>No"), "{method} {target}: {body}");
+    }
+}
+
+/// Asserts that a refusal has the header with the node, also that of a bucket which may be a new one: a node
+/// that does not serve remote-backed buckets refuses it before it authenticates the request.
+fn refusals_name_their_node(cluster: &TestCluster, left: usize) {
+    let (client, addr) = (cluster.client(left), cluster.process(left).s3);
+    for target in [format!("/{BUCKET}/with-majority"), "/unknown-bucket/key".to_owned()] {
+        let answered = cluster.block_on(async {
+            let begun = RawExchange::begin(&client, addr, Method::GET, &target, 0).await;
+            timeout(END_MAX, begun.expect("connected").answer()).await
+        });
+        let answer = answered.expect("it does not hang").expect("answered");
+        assert_eq!((answer.status, node_of_head(&answer.head)), (503, Some(left)), "{target}");
     }
 }
 

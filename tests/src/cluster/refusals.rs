@@ -1,4 +1,5 @@
-//! Refusals that protect a cluster: of a copy of a node, and of settings that contradict the cluster.
+//! Refusals that protect a cluster: of a copy of a node, of settings that contradict the cluster, and of
+//! rules that delete.
 
 use super::testbed::{FIRST, TestCluster, assert_reads, keys_before, put, wait_until};
 use crate::server::ServerSetup;
@@ -6,6 +7,16 @@ use crate::store::copy_directory;
 
 /// Node whose directory is copied.
 const COPIED: usize = 3;
+
+/// A policy whose rule deletes old checkpoints.
+const DELETING: &str = "
+version: 1
+rules:
+  - id: few
+    conditions:
+      - {type: file_pattern, property: name, operator: matches, value: '*.pt'}
+    actions: [{type: retain, stance: act, parameters: {keep_last: 1, delete: true, grace: 1d}}]
+";
 
 #[test]
 fn a_copied_directory_is_refused_by_its_peers_and_the_cluster_goes_on() {
@@ -104,4 +115,15 @@ fn a_node_refuses_settings_that_contradict_its_cluster() {
             assert_reads(&client, &key).await;
         }
     });
+}
+
+#[test]
+fn a_cluster_refuses_a_policy_that_deletes_and_names_its_rule() {
+    let cluster = TestCluster::first();
+    let file = cluster.file("deleting.yaml", DELETING);
+    let (output, status) = cluster.member(FIRST).setup.command(&["policy", "apply", &file]);
+    assert_eq!(status, Some(4), "{output}");
+    assert!(output.contains("(rules: few)") && output.contains("(DeletesInCluster)"), "{output}");
+    let (output, status) = cluster.member(FIRST).setup.command(&["policy", "show"]);
+    assert!(status == Some(0) && output.contains("No policy was applied"), "{output}");
 }

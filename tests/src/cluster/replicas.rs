@@ -22,7 +22,7 @@ use super::view::CopiesView;
 use crate::content::TestContent;
 use crate::observability::scrape::Scrape;
 use crate::s3::full_body;
-use crate::server::ServerSetup;
+use crate::server::{ServerSetup, get_text};
 
 const MIB: usize = 1 << 20;
 /// Objects of many chunks, by key. The second one has segments of its own.
@@ -110,6 +110,10 @@ fn the_copies_are_reported(cluster: &TestCluster) {
     for id in [2, 3] {
         let copied = Scrape::of(cluster.process(id)).sum("mlgw_replica_copied_segments_total", &[]);
         assert!(copied > 0.5, "node {id} has copied nothing");
+    }
+    for id in STORAGE {
+        let exposed = get_text(cluster.process(id).admin, "/metrics").expect("answered");
+        assert!(exposed.contains("\nmlgw_replica_read_bytes_total "), "node {id}: {exposed}");
     }
 }
 

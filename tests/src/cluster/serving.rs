@@ -10,7 +10,9 @@ use futures_util::future::join_all;
 use http::Method;
 
 use super::segment_files::{MINUTELY_MAX, have_equal_files, segment_files, until_equal};
-use super::testbed::{BUCKET, FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, node_of, wait_at_most};
+use super::testbed::{
+    BUCKET, FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, node_of, wait_at_most, wait_until,
+};
 use crate::content::TestContent;
 use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::server::ServerSetup;
@@ -95,6 +97,9 @@ fn each_node_returns_at_once_what_another_one_stored() {
     let file = cluster.file("compress.yaml", POLICY);
     let (output, status) = cluster.member(FIRST).setup.command(&["policy", "apply", &file]);
     assert_eq!(status, Some(0), "{output}");
+    for id in STORAGE {
+        until_compressing(&cluster, id);
+    }
     let nodes = nodes_of(&cluster);
     cluster.block_on(async {
         for writer in &nodes {
@@ -104,10 +109,27 @@ fn each_node_returns_at_once_what_another_one_stored() {
             an_upload_is_returned(writer, &nodes).await;
         }
     });
-    let object = format!("s3://{BUCKET}/text-{FIRST}");
-    let (output, status) =
-        cluster.member(FIRST).setup.command(&["--output", "json", "object", "show", &object]);
-    assert!(status == Some(0) && output.contains("\"zstd\""), "the text is compressed: {output}");
+    for writer in &nodes {
+        let key = format!("text-{}", writer.id);
+        assert!(is_compressed(&cluster, &key), "{key} is compressed");
+    }
+}
+
+/// Waits until a node follows the policy: a text that it stores is compressed.
+fn until_compressing(cluster: &TestCluster, id: usize) {
+    let (client, key) = (cluster.client(id), format!("text-first-{id}"));
+    wait_until(&format!("node {id} compresses texts"), || {
+        cluster.block_on(client.put(BUCKET, &key, full_body(text(id)))).expect("stored");
+        is_compressed(cluster, &key)
+    });
+}
+
+/// True if the first node knows an object as compressed.
+fn is_compressed(cluster: &TestCluster, key: &str) -> bool {
+    let object = format!("s3://{BUCKET}/{key}");
+    let words = ["--output", "json", "object", "show", &object];
+    let (output, status) = cluster.member(FIRST).setup.command(&words);
+    status == Some(0) && output.contains("\"zstd\"")
 }
 
 /// Puts bodies of all kinds through a node, and reads each through all nodes.
@@ -124,7 +146,7 @@ async fn bodies_are_returned(writer: &NodeClient, nodes: &[NodeClient], bucket: 
     }
 }
 
-/// Uploads parts through all nodes, of which `writer` begins and completes the upload.
+/// Uploads parts through all nodes. `writer` begins and completes the upload.
 async fn an_upload_is_returned(writer: &NodeClient, nodes: &[NodeClient]) {
     let (key, client) = (format!("parts-{}", writer.id), &writer.client);
     let upload = client.create_upload(BUCKET, &key).await.expect("begun");

@@ -224,8 +224,8 @@ impl TestCluster {
         cluster
     }
 
-    /// Makes a cluster of three storage nodes and a gateway with three object groups, each of which another
-    /// node leads, and the buckets [`SPREAD`], one in each of these groups.
+    /// Makes a cluster of three storage nodes and a gateway. Each storage node leads one of the three object
+    /// groups, and each of these groups has one of the buckets [`SPREAD`].
     pub(super) fn spread() -> Self {
         let mut cluster = Self::first_with(three_object_groups);
         for role in ["storage", "storage", "gateway"] {

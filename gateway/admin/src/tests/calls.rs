@@ -81,7 +81,7 @@ impl Api {
         let decisions = Decisions::new(clock.clone());
         let jobs = {
             let (decisions, clock) = (decisions.clone(), clock.clone());
-            Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock, "n".into())
+            Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock)
         };
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
         let policies = Policies::open(

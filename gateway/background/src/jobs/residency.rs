@@ -134,12 +134,6 @@ fn places_of(tiers: &BTreeMap<SegmentTier, u64>) -> BTreeMap<ResidencyPlace, u64
 }
 
 impl Jobs {
-    /// Returns the name of this node.
-    #[must_use]
-    pub fn node(&self) -> &str {
-        &self.node
-    }
-
     /// Returns the residency of a dataset, counted now unless the last count is fresh.
     pub async fn residency(self: &Arc<Self>, dataset: &Arc<Dataset>) -> Arc<Residency> {
         let known = self.residency.lock().get(&dataset.name).cloned();

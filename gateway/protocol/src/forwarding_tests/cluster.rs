@@ -37,8 +37,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -63,7 +61,7 @@ pub(super) struct TestMember {
     pub(super) gateway: Arc<Gateway>,
     pub(super) clock: Arc<ManualClock>,
     pub(super) routes: watch::Sender<Arc<RouteTable>>,
-    pub(super) has_majority: Arc<AtomicBool>,
+    pub(super) has_majorities: watch::Sender<bool>,
     _dir: TempDir,
 }
 
@@ -158,8 +156,8 @@ impl TestMember {
     async fn open(node: NodeId, domains: Vec<String>) -> Self {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(NOW)));
         let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), domains).await);
-        let has_majority = Arc::new(AtomicBool::new(true));
-        Self { gateway, clock, routes: watch::Sender::new(Arc::default()), has_majority, _dir: dir }
+        let (routes, has_majorities) = (watch::Sender::new(Arc::default()), watch::Sender::new(true));
+        Self { gateway, clock, routes, has_majorities, _dir: dir }
     }
 
     /// Returns the object `key`, if there is one.
@@ -188,10 +186,7 @@ impl ForwardingCluster {
                 gateway: Arc::clone(&member.gateway),
                 memory: memory(),
                 routes: member.routes.subscribe(),
-                has_majorities: {
-                    let has_majority = Arc::clone(&member.has_majority);
-                    Arc::new(move || has_majority.load(Relaxed))
-                },
+                has_majorities: member.has_majorities.subscribe(),
             };
             let link = network.add(NodeId(node), requests);
             members.push((member, link));

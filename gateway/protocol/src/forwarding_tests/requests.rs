@@ -7,7 +7,6 @@ use http::request::Parts;
 use mlgw_common::Clock as _;
 use mlgw_testing::signer::{RequestToSign, head};
 use mlgw_wire::operation::Operation;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Headers that differ between two answers to the same request. A request that the first node refuses was
@@ -157,7 +156,7 @@ async fn a_member_serves_all_buckets_except_remote_backed_ones() {
 #[tokio::test]
 async fn a_member_without_a_majority_leaves_requests_to_the_others() {
     let cluster = ForwardingCluster::open(2).await;
-    cluster.member().has_majority.store(false, Relaxed);
+    cluster.member().has_majorities.send_replace(false);
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     for turn in 0..4 {

@@ -147,7 +147,7 @@ struct RegisterConfiguration {
     applied: OperationSet,
 }
 
-/// Configurations of which none replaces another one.
+/// Configurations; none of them replaces another one.
 struct ConfigurationSet {
     /// By state and certain changes.
     entries: HashMap<(KeyState, OperationSet), Vec<OperationSet>>,

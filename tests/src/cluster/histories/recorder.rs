@@ -22,7 +22,7 @@ const KEYS_PER_BUCKET: usize = 2;
 /// Operations on a key before another one takes its place. The rest is for the reads at the end of a round.
 const KEY_OPERATIONS: usize = 200;
 
-/// A place for keys, of which one is in use at a time. The slots of all buckets are numbered through.
+/// A slot has one key at a time. The slots of all buckets have consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeySlot(usize);
 

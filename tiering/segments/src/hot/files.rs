@@ -119,4 +119,11 @@ impl SegmentFileCache {
     pub(super) fn len(&self) -> usize {
         self.open.read().len()
     }
+
+    /// Runs `work` while no further file can be opened or closed.
+    #[cfg(test)]
+    pub(super) fn while_closed(&self, work: impl FnOnce()) {
+        let _open = self.open.read();
+        work();
+    }
 }

@@ -223,7 +223,7 @@ impl ListingContext<'_> {
     /// True if this node may have created the file before its rows had the record of the segment: it was to
     /// follow the writer, or was requested to close the replica. Every node with peers follows others. The
     /// file is in the way of no new segment: the record of its segment was committed before any node created
-    /// a file, so its id is not given out again. A server without peers follows nobody.
+    /// a file, so its id is not given out again. A server without peers follows no other node.
     fn may_precede_record(&self, path: &Path, id: SegmentId) -> bool {
         self.has_peers && (is_empty(path) || self.is_of_this_timeline(path, id))
     }

@@ -65,7 +65,7 @@ use progress::ReplicationCounters;
 const REPLICA_READS_MAX: usize = 4;
 
 /// Maximum number of reads of replicas for clients of other nodes at a time, until their bytes are sent. Each
-/// has at most 2 MiB in memory.
+/// has at most 2 MiB in memory. Further ones wait.
 const CLIENT_READS_MAX: usize = 64;
 
 /// Bytes of a replica, in order. An error ends them.

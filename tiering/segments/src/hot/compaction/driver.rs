@@ -173,6 +173,7 @@ impl CompactionDriver {
             };
             match self.run_step(inner, catalogue, segment, step, why).await {
                 Ok(CompactionEvent::Busy) => {
+                    job.advance(CompactionEvent::Busy);
                     return self.parked.push(ParkedCompaction { job, why, claim: claim.parked() });
                 }
                 Ok(event) => job.advance(event),
@@ -225,6 +226,12 @@ impl CompactionDriver {
                     None => Ok(()),
                 })
                 .await?;
+                // The other nodes close the segment for a limited time. An upstream may have delayed the
+                // leftovers for longer.
+                if !self.elsewhere.is_unused(catalogue, segment).await {
+                    inner.pins.end_closure(segment);
+                    return Ok(CompactionEvent::Busy);
+                }
                 catalogue.remove_segment(segment).await?;
             }
             CompactionStep::Sync => {

@@ -33,7 +33,8 @@ pub(in crate::hot) enum CompactionEvent {
     Done,
     /// Result of [`CompactionStep::Count`]: number of extents that refer to the segment.
     References(u64),
-    /// Result of [`CompactionStep::Drain`]: the segment has readers; retry later.
+    /// Result of [`CompactionStep::Drain`] and of [`CompactionStep::Remove`]: the segment has readers; retry
+    /// later.
     Busy,
 }
 
@@ -85,7 +86,9 @@ impl CompactionJob {
                 self.moved = true;
                 Ok(CompactionStep::Count)
             }
-            (Ok(CompactionStep::Drain), CompactionEvent::Busy) => Ok(CompactionStep::Drain),
+            (Ok(CompactionStep::Drain | CompactionStep::Remove), CompactionEvent::Busy) => {
+                Ok(CompactionStep::Drain)
+            }
             (Ok(CompactionStep::Drain), CompactionEvent::Done) => Ok(CompactionStep::Remove),
             (Ok(CompactionStep::Remove), CompactionEvent::Done) => Ok(CompactionStep::Sync),
             (Ok(CompactionStep::Sync), CompactionEvent::Done) => Ok(CompactionStep::Unlink),
@@ -152,5 +155,16 @@ mod tests {
         }
         job.advance(CompactionEvent::Done);
         assert_eq!(job.next(), Ok(CompactionStep::Remove));
+    }
+
+    #[test]
+    fn a_segment_that_has_readers_when_it_is_removed_is_drained_again() {
+        let mut job = CompactionJob::new(SegmentId(1));
+        job.advance(CompactionEvent::Done);
+        job.advance(CompactionEvent::References(0));
+        job.advance(CompactionEvent::Done);
+        assert_eq!(job.next(), Ok(CompactionStep::Remove));
+        job.advance(CompactionEvent::Busy);
+        assert_eq!(job.next(), Ok(CompactionStep::Drain));
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     const TWO: SegmentId = SegmentId(2);
     const OTHER: SegmentId = SegmentId(3);
 
-    /// Returns the answers after a question about the segments 1 and 2, of which 2 is in use.
+    /// Returns the answers after a question about the segments 1 and 2. Segment 2 is in use.
     fn answered(at: Instant, took: Duration) -> ReadersElsewhere {
         let mut readers = ReadersElsewhere::default();
         readers.record(vec![ONE, TWO], &BTreeSet::from([TWO]), at, took);

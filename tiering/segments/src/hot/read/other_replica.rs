@@ -128,6 +128,7 @@ impl OtherReplicas {
     }
 
     /// Returns the permit for one more record if there is one.
+    #[cfg(test)]
     pub(super) fn try_permit(&self) -> Option<SemaphorePermit<'_>> {
         self.reads.try_acquire().ok()
     }
@@ -208,7 +209,7 @@ mod tests {
     use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
     use mlgw_replication::StorageNode;
 
-    /// The record of a segment with replicas on these nodes, of which some are suspect.
+    /// The record of a segment with replicas on these nodes. Those on `suspects` are suspect.
     fn record(state: SegmentState, nodes: &[u64], suspects: &[u64]) -> SegmentRecord {
         let replica =
             |node: &u64| Replica { node: *node, is_suspect: suspects.contains(node), ..Replica::default() };

@@ -142,6 +142,23 @@ impl SegmentReader {
         let others = self.inner.others.as_deref();
         others.map_or_else(Vec::new, |others| std::iter::from_fn(move || others.try_permit()).collect())
     }
+
+    /// Blocks the threads that open a file until the result is dropped.
+    #[cfg(test)]
+    pub(in crate::hot) fn block_opening(&self) -> std::sync::mpsc::Sender<()> {
+        let (end, until) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let inner = self.inner.clone();
+        std::thread::spawn(move || {
+            inner.files.while_closed(|| {
+                begin.send(()).expect("the caller waits for the begin");
+                // Ends with an error when the sender is dropped.
+                let _ = until.recv();
+            });
+        });
+        begun.recv().expect("the thread begins");
+        end
+    }
 }
 
 impl SegmentReaderInner {
@@ -160,9 +177,22 @@ impl SegmentReaderInner {
             Lane::Background => Ok(local.result.as_mut().await),
         };
         match read {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => self.read_instead(others, plan, turn, error).await,
+            Ok(read) => self.or_instead(others, plan, turn, read).await,
             Err(_) => self.read_either(others, plan, turn, local).await,
+        }
+    }
+
+    /// Returns the answer of the local disk, or else reads from other nodes.
+    async fn or_instead<T: ReplicatedAnswer>(
+        self: &Arc<Self>,
+        others: &OtherReplicas,
+        plan: &ReadPlan,
+        turn: ServiceClass,
+        read: Result<T, SegmentReadError>,
+    ) -> Result<T, SegmentReadError> {
+        match read {
+            Ok(answer) => Ok(answer),
+            Err(error) => self.read_instead(others, plan, turn, error).await,
         }
     }
 
@@ -210,7 +240,8 @@ impl SegmentReaderInner {
         self.answer_instead(others, &record, answer, error)
     }
 
-    /// Reads from another node while the local disk does not answer. The first success is returned.
+    /// Reads from another node while the local disk does not answer, also while the read of the other node
+    /// waits for its permit. The first success is returned.
     async fn read_either<T: ReplicatedAnswer>(
         self: &Arc<Self>,
         others: &OtherReplicas,
@@ -220,11 +251,16 @@ impl SegmentReaderInner {
     ) -> Result<T, SegmentReadError> {
         let known = others.record(plan.location.segment).ok().flatten();
         let record = known.filter(|record| !others.sources(record).is_empty());
-        let (Some(record), Some(_permit)) = (record, others.try_permit()) else {
-            return match local.result.await {
-                Ok(answer) => Ok(answer),
-                Err(error) => self.read_instead(others, plan, turn, error).await,
-            };
+        let permit = if record.is_some() {
+            tokio::select! {
+                read = &mut local.result => return self.or_instead(others, plan, turn, read).await,
+                permit = others.permit() => permit,
+            }
+        } else {
+            None
+        };
+        let (Some(record), Some(_permit)) = (record, permit) else {
+            return self.or_instead(others, plan, turn, local.result.await).await;
         };
         let mut other = Box::pin(self.read_other(others, &record, plan));
         tokio::select! {

@@ -6,9 +6,10 @@
 //! and repeated by their nodes. An error of the disk ends the bytes, and so does the stop of the tier: they
 //! never end as if they were complete.
 //!
-//! Bytes for which a client waits are read at once, in the lane of reads of clients and with permits of their
-//! own, which are given back when the bytes are sent. The segment may be open, and the replica may be
-//! suspect: the node of the client verifies the bytes.
+//! Bytes for which a client waits are read whole, in the lane of reads of clients and with permits of their
+//! own, which are given back when the bytes are sent. A read waits for its permit until the node of the
+//! client drops the stream: a refusal would end the answer to the client. The segment may be open, and the
+//! replica may be suspect: the node of the client verifies the bytes.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +29,7 @@ use mlgw_formats::segment_calls::ReadReplica;
 use rustix::fs::{Advice, fadvise};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{CLIENT_READS_MAX, REPLICA_READS_MAX, ReplicaBytes};
+use super::{REPLICA_READS_MAX, ReplicaBytes};
 use crate::fair::{DiskQueue, Lane};
 use crate::hot::compaction::Compaction;
 use crate::hot::dirs::SegmentDirs;
@@ -71,12 +72,9 @@ pub enum ReplicaReadRefused {
         /// End of the requested range.
         end: u64,
     },
-    /// Too many reads are in progress; retry later.
-    #[error("{max} other reads of replicas are in progress")]
-    Busy {
-        /// Maximum number of reads of this kind.
-        max: usize,
-    },
+    /// Too many reads for copies are in progress; retry later.
+    #[error("{REPLICA_READS_MAX} other reads of replicas are in progress")]
+    Busy,
 }
 
 impl HotTier {
@@ -89,10 +87,10 @@ impl HotTier {
         let request = ReadReplica::decode_request(request)?;
         let place = self.inner.local_replica(&request)?;
         if request.is_foreground {
-            return self.inner.read_for_client(&request, place);
+            return Ok(self.inner.read_for_client(&request, place));
         }
         let permit = self.inner.replicas.read_permits().try_acquire_owned();
-        let permit = permit.map_err(|_| ReplicaReadRefused::Busy { max: REPLICA_READS_MAX })?;
+        let permit = permit.map_err(|_| ReplicaReadRefused::Busy)?;
         let reading = ReplicaReading {
             dirs: self.inner.volumes.dirs().clone(),
             queue: self.inner.shared.queues.for_tier(place.tier).clone(),
@@ -131,18 +129,16 @@ impl HotTierInner {
         }
     }
 
-    /// Opens bytes of a local replica for a client of another node.
-    fn read_for_client(
-        &self,
-        request: &ReadReplica,
-        place: SegmentLocation,
-    ) -> Result<ReplicaBytes, ReplicaReadRefused> {
-        let permit = self.replicas.client_read_permits().try_acquire_owned();
-        let permit = permit.map_err(|_| ReplicaReadRefused::Busy { max: CLIENT_READS_MAX })?;
+    /// Opens bytes of a local replica for a client of another node. They wait for a permit.
+    fn read_for_client(&self, request: &ReadReplica, place: SegmentLocation) -> ReplicaBytes {
+        let permits = self.replicas.client_read_permits();
         let queue = self.shared.queues.for_tier(place.tier).clone();
         let dirs = self.volumes.dirs().clone();
         let read = self.reader.raw(dirs, request.segment_id(), place, request.range());
-        Ok(Box::pin(stream::once(read.run(queue, permit))))
+        Box::pin(stream::once(async move {
+            let permit = permits.acquire_owned().await.map_err(io::Error::other)?;
+            read.run(queue, permit).await
+        }))
     }
 }
 

@@ -81,9 +81,7 @@ impl ReplicaSweep {
         }
         remove(context, &closed).await
     }
-}
 
-impl ReplicaSweep {
     /// Adds segments whose records list this node since the records of this pass were read. If one of them is
     /// released before the next pass, that pass removes its file.
     pub(super) fn add_listed(&mut self, segments: impl IntoIterator<Item = SegmentId>) {

@@ -166,6 +166,23 @@ async fn a_closed_segment_gets_no_more_records() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_whose_seal_is_proposed_is_known_while_its_writer_has_it() {
+    let (nodes, _disk) = two_nodes().await;
+    let tier = &nodes.bench.tier;
+    let segment = stored(tier, 1).await.segment_id();
+    let appends = tier.inner.shared.segments.appends.clone().unwrap();
+    let open = appends.find_or_close(segment).unwrap();
+    open.request_seal();
+    nodes.cluster.until(|| nodes.is_sealed(segment)).await;
+    let found = appends.find_or_close(segment);
+    assert!(found.is_some_and(|found| Arc::ptr_eq(&found, &open)), "its writer may still write");
+    drop(open);
+    nodes.cluster.until(|| appends.find_or_close(segment).is_none()).await;
+    drop(appends);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_close_waits_for_the_write_in_progress() {
     let (nodes, disk) = two_nodes().await;
     // Node 2 appends, and its own disk is blocked.

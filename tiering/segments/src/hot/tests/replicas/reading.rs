@@ -2,12 +2,14 @@
 
 use super::super::{append, bytes_of, chunk, packed, text_of};
 use super::testbed::{OBJECT_BYTES, SourceFault, TestNodes};
-use crate::fair::Lane;
+use crate::fair::{DiskQueue, DiskSlot, Lane};
 use crate::hot::{HotTier, ReadFault, SegmentReadError};
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
+use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A chunk of an object of node 1, in a sealed segment.
 struct SealedChunk {
@@ -50,6 +52,11 @@ fn assert_undamaged(tier: &HotTier) {
     let metrics = tier.metrics();
     assert_eq!((metrics.corrupt_blocks, metrics.read_errors), (0, 0));
     assert!(tier.take_suspects().is_empty());
+}
+
+/// Takes all free slots of a disk.
+fn free_slots(queue: &DiskQueue) -> Vec<DiskSlot<'_>> {
+    std::iter::from_fn(|| queue.try_acquire(Lane::Training)).collect()
 }
 
 fn requests(nodes: &TestNodes) -> Vec<(u64, Range<u64>)> {
@@ -219,10 +226,7 @@ async fn a_client_does_not_wait_for_a_local_disk_that_hangs() {
     let (nodes, second, chunk) = two_nodes().await;
     nodes.add_replica(2, chunk.segment()).await;
     let queue = second.queues().hot.clone();
-    let mut slots = Vec::new();
-    while let Some(slot) = queue.try_acquire(Lane::Training) {
-        slots.push(slot);
-    }
+    let slots = free_slots(&queue);
     let background = tokio::spawn({
         let (tier, extent, body) = (second.clone(), chunk.extent.clone(), chunk.body);
         async move { tier.read(&extent, body, 0..1, Lane::Background).await }
@@ -236,6 +240,67 @@ async fn a_client_does_not_wait_for_a_local_disk_that_hangs() {
     assert!(chunk.read(&second).await.unwrap() == chunk.bytes);
     assert_eq!(second.metrics().reads_other_replica, 1);
     assert_undamaged(&second);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_waits_for_its_permit_while_the_local_disk_hangs() {
+    let (nodes, second, chunk) = two_nodes().await;
+    nodes.add_replica(2, chunk.segment()).await;
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+    let queue = second.queues().hot.clone();
+    let mut slots = free_slots(&queue);
+    let reader = &second.inner.reader;
+    let blocked = RefCell::new(reader.block_other_replicas());
+    assert_eq!(blocked.borrow().len(), 64);
+    let reading = tokio::spawn({
+        let (tier, extent, body) = (second.clone(), chunk.extent.clone(), chunk.body);
+        async move { tier.read(&extent, body, 0..extent.logical_bytes, Lane::Inference).await }
+    });
+    // The permit goes to a read that waits for it. It is taken again at once if there is none.
+    let has_ended = || {
+        drop(blocked.borrow_mut().pop());
+        blocked.borrow_mut().extend(reader.block_other_replicas());
+        reading.is_finished()
+    };
+    nodes.cluster.until(has_ended).await;
+    assert!(reading.await.unwrap().unwrap() == chunk.bytes);
+    assert_eq!(second.metrics().reads_other_replica, 1);
+    // No thread executes the local read: it does not take the next slot.
+    drop(slots.pop());
+    assert!(queue.try_acquire(Lane::Training).is_some());
+    drop((blocked, slots));
+    assert_undamaged(&second);
+    nodes.close().await;
+}
+
+// Threads of the runtime may wait for the files, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_that_hangs_keeps_its_slot_and_the_damage_that_it_finds_is_recorded() {
+    let (nodes, second, chunk) = two_nodes().await;
+    let segment = chunk.segment();
+    nodes.add_replica(2, segment).await;
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+    nodes.flip(2, segment, chunk.payload_at(100));
+    let queue = second.queues().hot.clone();
+    let mut slots = free_slots(&queue);
+    drop(slots.pop());
+    let begun_reads = || second.inner.shared.metrics.reads_disk.load(Relaxed);
+    let (before, blocked) = (begun_reads(), second.inner.reader.block_other_replicas());
+    let hanging = second.inner.reader.block_opening();
+    let until_hanging = async {
+        nodes.cluster.until(|| begun_reads() > before).await;
+        drop(blocked);
+    };
+    let (read, ()) = tokio::join!(chunk.read(&second), until_hanging);
+    assert!(read.unwrap() == chunk.bytes);
+    assert!(queue.try_acquire(Lane::Training).is_none(), "the read of the disk has not ended");
+    drop(hanging);
+    nodes.cluster.until(|| second.metrics().corrupt_blocks == 1).await;
+    let found = second.take_suspects().into_iter().collect::<Vec<_>>();
+    assert_eq!(found, [(segment, chunk.payload_at(0))]);
+    assert!(queue.try_acquire(Lane::Training).is_some());
+    drop(slots);
     nodes.close().await;
 }
 

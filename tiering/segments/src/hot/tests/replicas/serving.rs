@@ -4,7 +4,7 @@ use super::super::{append, chunk, read_all};
 use super::testbed::TestNodes;
 use crate::hot::{HotTier, ReplicaReadRefused};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use mlgw_common::ids::{SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_formats::schema::SegmentRecord;
 use mlgw_formats::segment_calls::{RECORD_READ_BYTES_MAX, ReadReplica};
@@ -82,7 +82,7 @@ async fn at_most_four_reads_run_at_a_time() {
     let (tier, record) = (&nodes.bench.tier, nodes.segment_of(0));
     let taken = tier.inner.replicas.read_permits().try_acquire_many_owned(4).unwrap();
     let refused = refusal(tier, &request(&record, 0..1));
-    assert_eq!(refused, ReplicaReadRefused::Busy { max: 4 });
+    assert_eq!(refused, ReplicaReadRefused::Busy);
     assert_eq!(refused.to_string(), "4 other reads of replicas are in progress");
     drop(taken);
     assert_eq!(read(tier, &record, 0..1).await.unwrap().len(), 1);
@@ -151,11 +151,12 @@ async fn reads_for_clients_are_short_and_have_permits_of_their_own() {
     assert_eq!(answer(tier, &client_request(&record, 0..1)).await.unwrap().len(), 1);
     drop(copies);
     let taken = tier.inner.replicas.client_read_permits().try_acquire_many_owned(64).unwrap();
-    let refused = refusal(tier, &client_request(&record, 0..1));
-    assert_eq!(refused, ReplicaReadRefused::Busy { max: 64 });
+    let wanted = client_request(&record, 0..1);
+    let mut waiting = Box::pin(answer(tier, &wanted));
+    assert!(waiting.as_mut().now_or_never().is_none(), "it waits for a permit");
     assert_eq!(read(tier, &record, 0..1).await.unwrap().len(), 1);
     drop(taken);
-    answer(tier, &client_request(&record, 0..1)).await.unwrap();
+    assert_eq!(waiting.await.unwrap().len(), 1);
     let permits = tier.inner.replicas.client_read_permits();
     assert_eq!(Semaphore::acquire_many(&permits, 64).await.unwrap().num_permits(), 64);
     // The permit belongs to the bytes: they are in memory until the last slice is sent.
@@ -165,8 +166,9 @@ async fn reads_for_clients_are_short_and_have_permits_of_their_own() {
     assert_eq!(permits.available_permits(), 63);
     drop(rest);
     assert_eq!(permits.available_permits(), 64);
-    // A stream that is dropped before it is read gives its permit back too.
-    tier.read_replica(&client_request(&record, 0..1)).map(drop).unwrap();
+    // A stream that is not read has no permit.
+    let unread = tier.read_replica(&client_request(&record, 0..1)).unwrap();
     assert_eq!(permits.available_permits(), 64);
+    drop(unread);
     nodes.close().await;
 }

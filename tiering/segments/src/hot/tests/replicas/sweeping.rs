@@ -3,7 +3,7 @@
 use super::testbed::TestNodes;
 use crate::hot::claims::ClaimOwner;
 use crate::hot::segment_file_name;
-use mlgw_common::ids::SegmentId;
+use mlgw_common::ids::{NodeId, SegmentId};
 
 /// Returns the nodes 1 and 2 with all replicas.
 async fn two_nodes() -> TestNodes {
@@ -46,6 +46,28 @@ async fn files_of_released_segments_are_removed_and_their_space_is_given_back() 
     nodes.cluster.until(|| second.replication().removed_replicas == count as u64).await;
     // A copy is charged with its header.
     assert!(second.metrics().used_bytes <= 64 * count as u64, "{}", second.metrics().used_bytes);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_file_of_a_copy_whose_segment_is_released_in_the_same_pass_is_removed_in_the_next_one() {
+    let nodes = TestNodes::new().await;
+    nodes.open(2).await;
+    // The directories are not read again for a minute.
+    nodes.cluster.pass(2).await;
+    nodes.cluster.copy_only_first(true);
+    nodes.cluster.set_nodes([1, 2]);
+    let copied = || {
+        let mut records = nodes.bench.catalogue.segments().unwrap().into_iter();
+        records.find(|record| record.replica_of(NodeId(2)).is_some())
+    };
+    nodes.cluster.until(|| copied().is_some()).await;
+    let segment = copied().unwrap().segment_id();
+    release_all(&nodes).await;
+    assert!(nodes.path(2, segment).exists(), "the pass has not ended");
+    nodes.cluster.copy_only_first(false);
+    nodes.cluster.pass(2).await;
+    assert!(!nodes.path(2, segment).exists());
     nodes.close().await;
 }
 

@@ -27,6 +27,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Objects of the bench: enough for several segments.
 const OBJECTS: usize = 6;
@@ -58,6 +59,8 @@ pub(super) struct TestCluster {
     nodes: Mutex<Vec<StorageNode>>,
     faults: Mutex<BTreeMap<NodeId, SourceFault>>,
     pub(super) reads: Mutex<Vec<RecordedRead>>,
+    /// True while nodes copy only the segment of the first recorded read; other copies wait.
+    copies_only_first: watch::Sender<bool>,
     /// Catalogue in which the record of a segment is changed before the next read.
     interference: Mutex<Option<Catalogue>>,
 }
@@ -78,6 +81,7 @@ impl SegmentPeers for TestNode {
     fn read(&self, node: NodeId, request: Bytes) -> BoxFuture<'_, io::Result<ReplicaBytes>> {
         Box::pin(async move {
             let decoded = ReadReplica::decode_request(&request).unwrap();
+            self.cluster.may_copy(decoded.segment_id()).await;
             let interference = self.cluster.interference.lock().take();
             if let Some(catalogue) = interference {
                 let record = catalogue.segment_record(decoded.segment_id()).unwrap().unwrap();
@@ -186,6 +190,19 @@ impl TestCluster {
         let is_reached = !matches!(self.faults.lock().get(&node), Some(SourceFault::Unreachable));
         let tier = self.tiers.lock().get(&node).cloned();
         tier.filter(|_| is_reached).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Waits until a segment may be copied.
+    async fn may_copy(&self, segment: SegmentId) {
+        let is_first = self.reads.lock().first().is_none_or(|read| read.segment == segment);
+        let mut copies_only_first = self.copies_only_first.subscribe();
+        copies_only_first.wait_for(|only_first| is_first || !only_first).await.unwrap();
+    }
+
+    /// Sets if only the segment that is read next is copied, and all other copies wait.
+    pub(super) fn copy_only_first(&self, only_first: bool) {
+        self.reads.lock().clear();
+        self.copies_only_first.send_replace(only_first);
     }
 
     fn open_read(&self, node: NodeId, request: &ReadReplica) -> io::Result<ReplicaBytes> {
