@@ -12,9 +12,11 @@
 //! - `kills`: each storage node is killed while clients use all nodes;
 //! - `appends`: open segments are replicated: nodes are killed, paused or lose their disk during writes;
 //! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
+//! - `leaving`: nodes are drained and removed, or lost and removed;
 //! - `losses`: without a gateway, and without the first node;
 //! - `majority`: two of three voters are down;
 //! - `balancer`: haproxy in front of the nodes; one of them stops and another one is killed;
+//! - `figures`: status and metrics of every node;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
 //! - `refusals`: copied directories, and settings that contradict the cluster;
@@ -25,10 +27,12 @@
 mod access_keys;
 mod appends;
 mod balancer;
+mod figures;
 mod growing;
 mod histories;
 mod joining;
 mod kills;
+mod leaving;
 mod long_reads;
 mod losses;
 mod majority;

@@ -1,25 +1,53 @@
-//! Replicas of segments: the nodes that may have them, and how many sealed segments have fewer than wanted.
+//! Replicas of segments: the nodes that may have them, how many sealed segments have fewer than wanted, and
+//! what nodes that leave still have.
 //!
 //! All nodes count alike, from the rows of segments and of nodes. Nothing is stored here.
 
 use crate::probes::Probes;
-use mlgw_common::NodeId;
+use mlgw_common::{NodeId, SegmentId};
 use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ReadError};
-use mlgw_replication::{COPIES, CopyCounts, ReplicaFacts, SegmentFacts, StorageNode, count_copies};
+use mlgw_replication::{
+    COPIES, CopyCounts, LeavingCounts, ReplicaFacts, SegmentFacts, StorageNode, count_copies, count_leaving,
+    is_lost, wanted_copies,
+};
 use mlgw_segments::hot::StorageNodes;
 use std::sync::Arc;
 
 /// Copies of segments, as this node sees them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// Copies that each sealed segment gets: three, or one on each storage node if there are fewer.
+    /// Copies that each sealed segment gets: three, or one on each storage node that stays if there are
+    /// fewer.
     pub wanted: u32,
     /// Sealed segments.
     pub counts: CopyCounts,
     /// Open segments. What is appended to them is acknowledged when two nodes have synced it, or one if there
     /// is no other storage node.
     pub open_segments: u64,
+    /// Storage nodes that are drained or being removed, by id.
+    pub leaving: Vec<LeavingNode>,
+    /// Sealed segments whose replicas were all on removed nodes: their bytes are lost.
+    pub lost: Vec<SegmentId>,
+}
+
+/// Segments that a node still has while it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeavingNode {
+    /// The node.
+    pub node: NodeId,
+    /// Its sealed segments.
+    pub counts: LeavingCounts,
+    /// Open segments with a replica on it.
+    pub open_segments: u64,
+}
+
+impl LeavingNode {
+    /// True if no segment needs the node any more.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.counts.segments == 0 && self.open_segments == 0
+    }
 }
 
 /// The storage nodes of the cluster, from the rows of nodes and the probes.
@@ -43,6 +71,15 @@ impl ClusterStorageNodes {
     pub(crate) fn copies(&self) -> Result<CopyStatus, ReadError> {
         Ok(count(&self.catalogue.segments()?, &self.storage_nodes()))
     }
+
+    /// Returns what a node has, as if it were leaving.
+    ///
+    /// # Errors
+    /// If the catalogue cannot be read.
+    pub(crate) fn left_on(&self, node: NodeId) -> Result<LeavingNode, ReadError> {
+        let records = self.catalogue.segments()?;
+        Ok(left_on(node, &records, &sealed(&records), &self.storage_nodes()))
+    }
 }
 
 /// The nodes that have replicas of segments, or will have them. A node that has joined and never served is
@@ -56,48 +93,69 @@ pub(crate) fn storage_nodes(
     let stores =
         |node: &&Arc<Node>| node.role() == NodeRole::Storage && !node.is_removed() && has_served(node);
     let described = |node: &Arc<Node>| {
+        let is_leaving = matches!(node.state(), NodeState::Draining | NodeState::Leaving);
         let node = node.node_id();
-        StorageNode { node, is_reachable: node == own || answers(node) }
+        StorageNode { node, is_reachable: node == own || answers(node), is_leaving }
     };
     nodes.iter().filter(stores).map(described).collect()
 }
 
 fn count(records: &[SegmentRecord], nodes: &[StorageNode]) -> CopyStatus {
-    let facts: Vec<SegmentFacts> = records.iter().filter_map(sealed_facts).collect();
+    let sealed = sealed(records);
+    let with_bytes: Vec<SegmentFacts> = sealed.iter().filter(|facts| facts.bytes > 0).cloned().collect();
     let open = records.iter().filter(|record| record.state() == SegmentState::Open);
+    let leaving = nodes.iter().filter(|node| node.is_leaving).map(|node| node.node);
+    let lost = with_bytes.iter().filter(|facts| is_lost(facts, nodes)).map(|facts| facts.segment);
     CopyStatus {
-        wanted: u32::try_from(COPIES.min(nodes.len())).unwrap_or(u32::MAX),
-        counts: count_copies(COPIES, nodes, &facts),
+        wanted: u32::try_from(wanted_copies(COPIES, nodes)).unwrap_or(u32::MAX),
+        counts: count_copies(COPIES, nodes, &with_bytes),
         open_segments: open.count() as u64,
+        leaving: leaving.map(|node| left_on(node, records, &sealed, nodes)).collect(),
+        lost: lost.collect(),
     }
 }
 
-/// Facts of a sealed segment; `None` if it is open, or has no byte that could be copied.
-fn sealed_facts(record: &SegmentRecord) -> Option<SegmentFacts> {
-    if record.state() != SegmentState::Sealed || record.length == 0 {
-        return None;
-    }
+/// Counts the segments that a node has.
+fn left_on(
+    node: NodeId,
+    records: &[SegmentRecord],
+    sealed: &[SegmentFacts],
+    nodes: &[StorageNode],
+) -> LeavingNode {
+    let is_open =
+        |record: &&SegmentRecord| record.state() == SegmentState::Open && record.replica_of(node).is_some();
+    let open_segments = records.iter().filter(is_open).count() as u64;
+    LeavingNode { node, counts: count_leaving(COPIES, nodes, sealed, node), open_segments }
+}
+
+/// Facts of the sealed segments.
+fn sealed(records: &[SegmentRecord]) -> Vec<SegmentFacts> {
+    records.iter().filter(|record| record.state() == SegmentState::Sealed).map(facts_of).collect()
+}
+
+fn facts_of(record: &SegmentRecord) -> SegmentFacts {
     let facts =
         |replica: &Replica| ReplicaFacts { node: NodeId(replica.node), is_suspect: replica.is_suspect };
-    Some(SegmentFacts {
+    SegmentFacts {
         segment: record.segment_id(),
         bytes: record.length,
         changes: record.changes,
         replicas: record.replicas.iter().map(facts).collect(),
         is_at_upstream: record.is_at_upstream(),
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CopyStatus, count, storage_nodes};
-    use mlgw_common::NodeId;
+    use super::{CopyStatus, LeavingNode, count, storage_nodes};
+    use mlgw_common::{NodeId, SegmentId};
     use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
-    use mlgw_replication::{CopyCounts, StorageNode};
+    use mlgw_replication::{CopyCounts, LeavingCounts, StorageNode};
     use std::sync::Arc;
 
     fn reachable(ids: &[u64]) -> Vec<StorageNode> {
-        ids.iter().map(|id| StorageNode { node: NodeId(*id), is_reachable: true }).collect()
+        let node = |id: &u64| StorageNode { node: NodeId(*id), is_reachable: true, is_leaving: false };
+        ids.iter().map(node).collect()
     }
 
     fn sealed(id: u64, length: u64, nodes: &[u64]) -> SegmentRecord {
@@ -123,10 +181,12 @@ mod tests {
             node(4, NodeRole::Storage, NodeState::Removed),
             node(5, NodeRole::Gateway, NodeState::Active),
             node(6, NodeRole::Storage, NodeState::Joining),
+            node(7, NodeRole::Storage, NodeState::Draining),
         ];
         let listed = storage_nodes(&nodes, NodeId(1), |node| node.get() >= 3);
-        let listed: Vec<(u64, bool)> = listed.iter().map(|of| (of.node.get(), of.is_reachable)).collect();
-        assert_eq!(listed, [(1, true), (2, false), (3, true)]);
+        let described = |of: &StorageNode| (of.node.get(), of.is_reachable, of.is_leaving);
+        let listed: Vec<(u64, bool, bool)> = listed.iter().map(described).collect();
+        assert_eq!(listed, [(1, true, false), (2, false, false), (3, true, true), (7, true, true)]);
     }
 
     #[test]
@@ -140,11 +200,33 @@ mod tests {
         let counts =
             CopyCounts { segments: 3, bytes: 600, below_segments: 2, below_bytes: 500, suspect_segments: 1 };
         let status = count(&records, &reachable(&[1, 2, 3]));
-        assert_eq!(status, CopyStatus { wanted: 3, counts, open_segments: 1 });
+        let expected = CopyStatus { wanted: 3, counts, open_segments: 1, ..CopyStatus::default() };
+        assert_eq!(status, expected);
         // Two nodes have two copies each.
         let status = count(&records, &reachable(&[1, 2]));
         assert_eq!((status.wanted, status.counts.below_segments), (2, 0));
         assert_eq!(count(&records, &reachable(&[1, 2, 3, 4])).wanted, 3);
+    }
+
+    #[test]
+    fn segments_of_a_node_that_leaves_are_counted_until_none_is_left() {
+        let mut nodes = reachable(&[1, 2, 3]);
+        nodes[2].is_leaving = true;
+        let open = SegmentRecord { state: SegmentState::Open as i32, ..sealed(3, 0, &[1, 3]) };
+        let records = [sealed(1, 100, &[1, 2, 3]), sealed(2, 100, &[3, 1]), open, sealed(4, 0, &[3])];
+        let status = count(&records, &nodes);
+        let counts = LeavingCounts { segments: 3, copied_segments: 2 };
+        assert_eq!(status.leaving, [LeavingNode { node: NodeId(3), counts, open_segments: 1 }]);
+        assert_eq!((status.wanted, status.counts.below_segments), (2, 1));
+        assert!(!status.leaving[0].is_done());
+        let status = count(&[sealed(1, 100, &[1, 2])], &nodes);
+        assert!(status.leaving[0].is_done());
+    }
+
+    #[test]
+    fn segments_whose_replicas_were_on_removed_nodes_are_lost() {
+        let records = [sealed(1, 100, &[3]), sealed(2, 100, &[3, 2]), sealed(3, 0, &[3])];
+        assert_eq!(count(&records, &reachable(&[1, 2])).lost, [SegmentId(1)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
-use mlgw_formats::schema::{Node, NodeState};
+use mlgw_formats::schema::Node;
 use mlgw_membership::{MemberStep, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
 use parking_lot::Mutex;
@@ -73,6 +73,7 @@ impl MembershipDriver {
         self.record_wait(group, wait);
         let done = match step {
             MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members).await,
+            MemberStep::RecordRemoval(_) if group != SYSTEM_GROUP => self.spread_leader(&members).await,
             _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {
@@ -108,23 +109,19 @@ impl MembershipDriver {
             MemberStep::RemoveLearner(node) => catalogue.remove_member(group, node).await,
             MemberStep::ChangeVoters(change) => catalogue.change_voters(group, &change.voters).await,
             MemberStep::TransferLeader { to } => catalogue.transfer_leader(group, to).await,
-            MemberStep::RecordRemoval(node) => self.record_removal(group, node).await,
+            MemberStep::RecordRemoval(node) => self.record_removal(node).await,
         }
     }
 
-    /// Records that a node is removed, once no group has it. Only the leader of all groups is sure of that.
-    async fn record_removal(&self, group: u32, node: NodeId) -> Result<(), ChangeMembersError> {
-        if group != SYSTEM_GROUP {
-            return Ok(());
+    /// Records that a node is removed, once no group has it. Every group has a member on this node, which
+    /// leads the system group, and after the barriers it knows the newest membership. A node that leaves is
+    /// added to no group.
+    async fn record_removal(&self, node: NodeId) -> Result<(), ChangeMembersError> {
+        for scope in [BarrierScope::System, BarrierScope::AllGroups] {
+            self.catalogue.barrier(scope).await.map_err(|_| ChangeMembersError::InProgress)?;
         }
-        if !self.catalogue.has_all_groups() {
+        if !self.catalogue.has_all_groups() || self.catalogue.is_in_any_group(node) {
             return Err(ChangeMembersError::InProgress);
-        }
-        for other in self.catalogue.groups() {
-            let members = self.catalogue.members(other)?;
-            if members.members.iter().any(|member| member.node == node) {
-                return Err(ChangeMembersError::InProgress);
-            }
         }
         let recorded = self.catalogue.remove_node(node).await;
         recorded.map(drop).map_err(|error| ChangeMembersError::NodeFailed { node, why: error.to_string() })
@@ -170,10 +167,7 @@ impl MembershipDriver {
 /// The node that leads a group if it can: the first serving node for the system group, whose duties it has,
 /// and one node after the other for groups of objects. All nodes assign alike.
 fn assigned_leader(group: u32, nodes: &[Arc<Node>]) -> Option<NodeId> {
-    let is_active =
-        |id: &NodeId| nodes.iter().any(|node| node.node_id() == *id && node.state() == NodeState::Active);
-    let mut candidates = serving_nodes(nodes);
-    candidates.retain(is_active);
+    let candidates = serving_nodes(nodes);
     let turn = group.saturating_sub(1) as usize;
     candidates.get(turn % candidates.len().max(1)).copied()
 }

@@ -3,6 +3,7 @@
 //! Its tasks end with [`ClusterNode::stop`] or with the last handle: the transport, the driver of the
 //! membership, probes, reports, the renewal of the certificate, and what follows the rows of nodes.
 
+use crate::connections::{ChannelTotals, channel_totals};
 use crate::copies::{ClusterStorageNodes, CopyStatus};
 use crate::driver::GroupWaits;
 use crate::peers::RunningTransport;
@@ -108,7 +109,7 @@ impl ClusterNode {
         Arc::new(self.storage())
     }
 
-    fn storage(&self) -> ClusterStorageNodes {
+    pub(crate) fn storage(&self) -> ClusterStorageNodes {
         ClusterStorageNodes {
             own: self.shared.own,
             catalogue: self.shared.catalogue.clone(),
@@ -139,8 +140,8 @@ impl ClusterNode {
         }
     }
 
-    /// Waits until a peer refuses this node because it knows a later start of it: the node runs on an old
-    /// copy of its disk, and must stop.
+    /// Waits until a peer refuses this node for ever, because it was removed, or because the peer knows a
+    /// later start of it: then the node runs on an old copy of its disk. It must stop.
     pub async fn until_superseded(&self) {
         self.shared.probes.superseded().cancelled().await;
     }
@@ -182,10 +183,18 @@ impl ClusterNode {
             own: shared.own,
             catalogue: &shared.catalogue,
             probes: &shared.probes,
+            services: &shared.services,
             waits: &shared.waits,
             certificate_expires: shared.certificate.get(),
         };
         sources.collect()
+    }
+
+    /// Connections with the other nodes, for each channel. Empty after the stop.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ChannelTotals> {
+        let transport = self.shared.transport.get();
+        transport.map(|transport| channel_totals(&transport.counters())).unwrap_or_default()
     }
 
     /// Creates a token with which one node may join within an hour.

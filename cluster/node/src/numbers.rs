@@ -8,10 +8,8 @@ pub(crate) const CATALOGUE: u16 = 1;
 pub(crate) const SNAPSHOT: u16 = 2;
 /// Forwarded requests of clients.
 pub(crate) const REQUEST: u16 = 3;
-/// An empty call, by which nodes find out who is reachable. The answer is [`SERVES`], or empty.
+/// A call by which nodes find out who is reachable, and its load: [`mlgw_formats::node_load`].
 pub(crate) const PING: u16 = 4;
-/// Answer to a ping of a node that serves forwarded requests.
-pub(crate) const SERVES: &[u8] = &[1];
 /// Question whether a node, by its id in 8 bytes, is a member. The answer is [`YES`], or empty.
 pub(crate) const MEMBER: u16 = 5;
 /// Answer of a node whose rows have the node.

@@ -9,13 +9,12 @@ use crate::authority::{AuthorityRowError, create_authority, trusted_authorities}
 use crate::driver::MembershipDriver;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
-use crate::probes::{Probes, probe_nodes};
+use crate::probes::{Probes, has_majorities, probe_nodes};
 use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
 use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
-use crate::status::has_majorities;
 use mlgw_common::{Clock, NodeId};
 use mlgw_credentials::Sealer;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;

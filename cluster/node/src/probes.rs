@@ -1,22 +1,23 @@
-//! Reachability of the other nodes: each is called once a second.
+//! Reachability and load of the other nodes: each is called once a second.
 //!
 //! The answers also decide if most voters of each group can be reached. That is computed when an answer or
 //! the voters may have changed, and not for each request. The state is in memory. A node counts as
-//! unreachable until its first answer.
+//! unreachable until its first answer, and has no known load while it does not answer, or if its version
+//! states none.
 
-use crate::numbers::{PING, SERVES};
+use crate::numbers::PING;
 use crate::peers::RunningTransport;
-use crate::status::has_majorities;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, sleep};
+use mlgw_formats::node_load::{LOAD_REQUEST, NodeLoad, PingAnswer};
 use mlgw_membership::Contact;
 use mlgw_metadata::Catalogue;
 use mlgw_transport::{CallError, Channel, HandshakeRefusal};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -32,6 +33,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 struct Reachability {
     answers: bool,
     serves: bool,
+    load: Option<NodeLoad>,
     since: Instant,
 }
 
@@ -42,13 +44,15 @@ struct ProbeAnswer {
     answers: bool,
     /// It serves forwarded requests.
     serves: bool,
+    /// Its load, if it stated one.
+    load: Option<NodeLoad>,
 }
 
 /// Reachability of all nodes that were called.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     known: Mutex<BTreeMap<NodeId, Reachability>>,
-    /// Cancelled when a peer knows a later start of this node.
+    /// Cancelled when a peer knows a later start of this node, or its removal.
     superseded: CancellationToken,
 }
 
@@ -63,7 +67,13 @@ impl Probes {
         self.known.lock().get(&node).is_some_and(|known| known.serves)
     }
 
-    /// Cancelled when a peer knows a later start of this node: it runs on an old copy of its disk.
+    /// The load that the node stated in its last answer; `None` while it does not answer.
+    pub(crate) fn load(&self, node: NodeId) -> Option<NodeLoad> {
+        self.known.lock().get(&node).and_then(|known| known.load)
+    }
+
+    /// Cancelled when a peer knows a later start of this node, which runs on an old copy of its disk then, or
+    /// when it was removed.
     pub(crate) const fn superseded(&self) -> &CancellationToken {
         &self.superseded
     }
@@ -83,11 +93,11 @@ impl Probes {
     }
 
     fn record(&self, node: NodeId, answer: ProbeAnswer) {
-        let ProbeAnswer { answers, serves } = answer;
+        let ProbeAnswer { answers, serves, load } = answer;
         let mut all = self.known.lock();
-        let changed = Reachability { answers, serves, since: Instant::now() };
+        let changed = Reachability { answers, serves, load, since: Instant::now() };
         let known = all.entry(node).or_insert(changed);
-        known.serves = serves;
+        (known.serves, known.load) = (serves, load);
         if known.answers != answers {
             *known = changed;
         }
@@ -133,11 +143,13 @@ pub(crate) async fn probe_nodes(
 async fn probe(transport: &RunningTransport, probes: &Probes, node: NodeId) -> ProbeAnswer {
     let Some(transport) = transport.get() else { return ProbeAnswer::default() };
     let deadline = Instant::now() + ANSWER_MAX;
-    match transport.call(node, Channel::Control, PING, Bytes::new(), deadline).await {
-        Ok(answer) => ProbeAnswer { answers: true, serves: answer == SERVES },
+    let request = Bytes::from_static(LOAD_REQUEST);
+    match transport.call(node, Channel::Control, PING, request, deadline).await {
+        Ok(answer) => probe_answer(node, &answer),
         Err(error) => {
             if is_superseded(&error) {
-                tracing::error!(%error, "a peer knows a later start of this node: it must not serve");
+                tracing::error!(%error,
+                    "a peer knows a later start of this node, or its removal: it must not serve");
                 probes.superseded.cancel();
             }
             ProbeAnswer::default()
@@ -145,27 +157,49 @@ async fn probe(transport: &RunningTransport, probes: &Probes, node: NodeId) -> P
     }
 }
 
-/// True if the peer refused this node because of its start.
+/// The result of a call that was answered. A node with a malformed answer is reachable, and counts as one
+/// that does not serve.
+fn probe_answer(node: NodeId, bytes: &[u8]) -> ProbeAnswer {
+    let answer = PingAnswer::decode_answer(bytes).unwrap_or_else(|error| {
+        tracing::debug!(%node, %error, "the answer to a ping is malformed");
+        PingAnswer::default()
+    });
+    ProbeAnswer { answers: true, serves: answer.is_serving, load: answer.load }
+}
+
+/// True if the peer refused this node because of its start, or because it was removed.
 fn is_superseded(error: &CallError) -> bool {
     match error {
         CallError::PeerRefused { refusal: HandshakeRefusal::ByPeer { code, .. }, .. } => {
-            *code == HandshakeRefusal::START_CODE
+            [HandshakeRefusal::START_CODE, HandshakeRefusal::REMOVED_CODE].contains(code)
         }
         _ => false,
     }
 }
 
+/// True if most voters of each group on this node answer.
+pub(crate) fn has_majorities(catalogue: &Catalogue, own: NodeId, probes: &Probes) -> bool {
+    catalogue.groups().into_iter().all(|group| has_majority(&catalogue.voters(group), own, probes))
+}
+
+/// True if most of these voters answer. A group without known voters is new here, and has a majority.
+pub(crate) fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Probes) -> bool {
+    let answers = |voter: &&NodeId| **voter == own || probes.answers(**voter) == Some(true);
+    voters.is_empty() || voters.iter().filter(answers).count() > voters.len() / 2
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ProbeAnswer, Probes, probe_nodes};
+    use super::{ProbeAnswer, Probes, probe_answer, probe_nodes};
     use crate::admission::tests::TestMember;
     use mlgw_common::NodeId;
+    use mlgw_formats::node_load::NodeLoad;
     use mlgw_membership::Contact;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
 
-    const ANSWERS: ProbeAnswer = ProbeAnswer { answers: true, serves: false };
+    const ANSWERS: ProbeAnswer = ProbeAnswer { answers: true, serves: false, load: None };
 
     #[tokio::test(start_paused = true)]
     async fn a_contact_begins_at_the_first_answer_of_its_kind() {
@@ -201,5 +235,25 @@ mod tests {
             }
         }
         member.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_load_is_known_while_its_node_answers() {
+        let (probes, node) = (Probes::default(), NodeId(2));
+        assert_eq!(probes.load(node), None);
+        // Serves; format 1; used_bytes is 5.
+        probes.record(node, probe_answer(node, &[1, 1, 1 << 3, 5]));
+        let load = NodeLoad { used_bytes: Some(5), ..NodeLoad::default() };
+        assert_eq!((probes.serves(node), probes.load(node)), (true, Some(load)));
+        probes.record(node, ProbeAnswer::default());
+        assert_eq!((probes.serves(node), probes.load(node)), (false, None));
+    }
+
+    #[test]
+    fn answers_of_an_earlier_version_and_malformed_ones_state_no_load() {
+        let serves = ProbeAnswer { serves: true, ..ANSWERS };
+        assert_eq!(probe_answer(NodeId(2), &[1]), serves);
+        assert_eq!(probe_answer(NodeId(2), &[]), ANSWERS);
+        assert_eq!(probe_answer(NodeId(2), &[1, 77]), ANSWERS, "an unknown format");
     }
 }

@@ -67,6 +67,18 @@ pub trait SegmentServer: Send + Sync + 'static {
     /// # Errors
     /// The reason for which the state is not known.
     fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>>;
+
+    /// Returns the space for segments on this node.
+    fn space(&self) -> SegmentSpace;
+}
+
+/// Space for segments on the hot tier of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSpace {
+    /// Bytes of segments.
+    pub used_bytes: u64,
+    /// Bytes that can still be stored.
+    pub free_bytes: u64,
 }
 
 /// The server of the replicas of this node, from its start until its stop.
@@ -123,6 +135,11 @@ impl ServedReplicas {
     /// When this node has no server, or the server refuses.
     pub(crate) async fn close(&self, request: Bytes) -> Result<Bytes, ServiceRefusal> {
         self.server()?.close(request).await.map_err(|why| refusal(REPLICA_REFUSED, &why))
+    }
+
+    /// The space for segments; `None` while this node has no server.
+    pub(crate) fn space(&self) -> Option<SegmentSpace> {
+        self.server.read().as_ref().map(|server| server.space())
     }
 
     fn server(&self) -> Result<Arc<dyn SegmentServer>, ServiceRefusal> {
@@ -279,8 +296,8 @@ async fn collected_bytes(body: PeerBody, deadline: Instant) -> io::Result<Bytes>
 #[cfg(test)]
 mod tests {
     use super::{
-        CLIENT_READ_MAX, STALL_MAX, SegmentServer, ServedReplicas, TransportSegmentPeers, collected_bytes,
-        received_bytes, received_frames, received_lengths,
+        CLIENT_READ_MAX, STALL_MAX, SegmentServer, SegmentSpace, ServedReplicas, TransportSegmentPeers,
+        collected_bytes, received_bytes, received_frames, received_lengths,
     };
     use crate::refusals::{NOT_SERVING, REPLICA_REFUSED};
     use bytes::Bytes;
@@ -298,6 +315,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     const TWO: NodeId = NodeId(2);
+
+    const SPACE: SegmentSpace = SegmentSpace { used_bytes: 3, free_bytes: 4 };
 
     /// Serves two pieces and then waits for ever. Only node 2 may read.
     struct TestReplicas;
@@ -326,6 +345,10 @@ mod tests {
         fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
             async move { if request.is_empty() { Err("no request".to_owned()) } else { Ok(request) } }.boxed()
         }
+
+        fn space(&self) -> SegmentSpace {
+            SPACE
+        }
     }
 
     fn peer_body(pieces: Vec<Result<&'static str, PeerBodyError>>) -> PeerBody {
@@ -339,8 +362,10 @@ mod tests {
         let refused = served.open(TWO, b"request").unwrap_err();
         assert_eq!(refused.code, NOT_SERVING);
         assert!(refused.message.contains("serves no replicas"), "{refused}");
+        assert_eq!(served.space(), None);
 
         served.serve(Arc::new(TestReplicas));
+        assert_eq!(served.space(), Some(SPACE));
         let refused = served.open(NodeId(3), b"request").unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (REPLICA_REFUSED, "node 3 may not read"));
         let mut answer = served.open(TWO, b"request").unwrap();

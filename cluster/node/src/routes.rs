@@ -2,7 +2,7 @@
 //!
 //! Every storage node serves all keys, with one exception. Requests for remote-backed buckets belong to the
 //! [first node](FIRST_NODE), which alone has their clean copies and sends their writes to the origins. It
-//! cannot be removed yet. A member checks the exception by its own rows of buckets, so a map that is out of
+//! cannot be removed. A member checks the exception by its own rows of buckets, so a map that is out of
 //! date costs a forwarding node one refusal that names the owner. Therefore the map has one epoch only.
 
 use mlgw_common::NodeId;
@@ -19,11 +19,10 @@ const KNOWN: MapEpoch = MapEpoch(1);
 /// remote-backed buckets, jobs and rules. No other node ever gets its id.
 pub const FIRST_NODE: NodeId = NodeId::SINGLE;
 
-/// The storage nodes that serve requests, or will when they have started, by id.
+/// The storage nodes that serve requests, or will when they have started, by id. A draining node still serves
+/// reads of its own clients, but other nodes forward nothing to it.
 pub(crate) fn serving_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
-    let serves = |node: &&Arc<Node>| {
-        node.role() == NodeRole::Storage && matches!(node.state(), NodeState::Active | NodeState::Draining)
-    };
+    let serves = |node: &&Arc<Node>| node.role() == NodeRole::Storage && node.state() == NodeState::Active;
     let mut serving: Vec<NodeId> = nodes.iter().filter(serves).map(|node| node.node_id()).collect();
     serving.sort_unstable();
     serving
@@ -95,7 +94,7 @@ mod tests {
             node(5, NodeRole::Storage, NodeState::Leaving),
             node(6, NodeRole::Storage, NodeState::Removed),
         ];
-        assert_eq!(serving_nodes(&nodes), [NodeId(1), NodeId(4)]);
+        assert_eq!(serving_nodes(&nodes), [NodeId(1)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! [`crate::numbers`].
 
 use crate::admission::Admission;
-use crate::numbers::{APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SERVES, SNAPSHOT, YES};
+use crate::numbers::{APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SNAPSHOT, YES};
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
@@ -17,6 +17,7 @@ use http_body::Frame;
 use http_body_util::{BodyDataStream, StreamBody};
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
+use mlgw_formats::node_load::{NodeLoad, PingAnswer};
 use mlgw_formats::schema::Node;
 use mlgw_forwarding::{MemberBody, OpenedStream};
 use mlgw_metadata::{CallRefused, Catalogue};
@@ -73,6 +74,26 @@ impl NodeServices {
     /// Answers pings as a node that does not serve: it stops.
     pub(crate) fn stop_serving(&self) {
         self.serves.store(false, Ordering::Release);
+    }
+
+    /// True from the begin of serving until the stop.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serves.load(Ordering::Acquire)
+    }
+
+    /// The load of this node.
+    pub(crate) fn load(&self) -> NodeLoad {
+        let space = self.replicas.space();
+        NodeLoad {
+            used_bytes: space.map(|space| space.used_bytes),
+            free_bytes: space.map(|space| space.free_bytes),
+            applied: self.catalogue.applied_index(),
+        }
+    }
+
+    fn answer_ping(&self, body: &[u8]) -> Bytes {
+        let answer = PingAnswer { is_serving: self.is_serving(), load: Some(self.load()) };
+        answer.for_request(body).encode_answer()
     }
 
     /// Serves the replicas of this node from now on.
@@ -150,11 +171,11 @@ impl NodeServices {
 
 impl PeerServices for NodeServices {
     fn call(&self, call: IncomingCall) -> BoxFuture<'static, Result<Bytes, ServiceRefusal>> {
-        let (services, serves) = (self.clone(), self.serves.load(Ordering::Acquire));
+        let services = self.clone();
         async move {
             match call.service {
                 CATALOGUE => services.catalogue.serve_call(call.peer, call.body).await.map_err(refused),
-                PING => Ok(Bytes::from_static(if serves { SERVES } else { &[] })),
+                PING => Ok(services.answer_ping(&call.body)),
                 MEMBER => services.answer_member(&call.body),
                 CLOSE => services.replicas.close(call.body).await,
                 service => Err(unknown(service)),

@@ -1,12 +1,13 @@
 //! Status of the cluster as this node sees it.
 
 use crate::driver::GroupWaits;
-use crate::probes::Probes;
+use crate::probes::{Probes, has_majority};
 use crate::routes::FIRST_NODE;
+use crate::services::NodeServices;
 use mlgw_common::{ClusterId, NodeId, Timestamp};
+use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
 use mlgw_metadata::{Catalogue, MemberRole};
-use std::collections::BTreeSet;
 
 /// Status of the cluster.
 #[derive(Clone, Debug)]
@@ -52,6 +53,11 @@ pub struct NodeStatus {
     pub is_first: bool,
     /// True if it answers this node; `None` if it was not called yet.
     pub reachable: Option<bool>,
+    /// True if it answers, serves requests and does not stop; `None` if it was not called yet. A gateway
+    /// serves none.
+    pub serves: Option<bool>,
+    /// Its load; `None` while it does not answer, or if its version states none.
+    pub load: Option<NodeLoad>,
 }
 
 /// Status of a group.
@@ -84,6 +90,7 @@ pub(crate) struct StatusSources<'a> {
     pub(crate) own: NodeId,
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) probes: &'a Probes,
+    pub(crate) services: &'a NodeServices,
     pub(crate) waits: &'a GroupWaits,
     pub(crate) certificate_expires: Timestamp,
 }
@@ -119,6 +126,11 @@ impl StatusSources<'_> {
             is_own,
             is_first: id == FIRST_NODE,
             reachable: if is_own { Some(true) } else { self.probes.answers(id) },
+            serves: match is_own {
+                true => Some(self.services.is_serving()),
+                false => self.probes.answers(id).map(|_| self.probes.serves(id)),
+            },
+            load: if is_own { Some(self.services.load()) } else { self.probes.load(id) },
         }
     }
 
@@ -138,15 +150,4 @@ impl StatusSources<'_> {
             members: members.unwrap_or_default(),
         }
     }
-}
-
-/// True if most voters of each group on this node answer.
-pub(crate) fn has_majorities(catalogue: &Catalogue, own: NodeId, probes: &Probes) -> bool {
-    catalogue.groups().into_iter().all(|group| has_majority(&catalogue.voters(group), own, probes))
-}
-
-/// True if most of these voters answer. A group without known voters is new here, and has a majority.
-fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Probes) -> bool {
-    let answers = |voter: &&NodeId| **voter == own || probes.answers(**voter) == Some(true);
-    voters.is_empty() || voters.iter().filter(answers).count() > voters.len() / 2
 }

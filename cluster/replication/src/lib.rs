@@ -27,8 +27,10 @@ mod simulation;
 pub use follower::FollowedState;
 pub use health::{PeerChange, PeerHealth};
 pub use primary::{PrimaryEffect, PrimarySegment, PrimaryStart, SealProposal};
-pub use recovery::{ClosedAnswer, RecoveredSeal, SealWait, SealedReplica, decide_seal, needed_answers};
+pub use recovery::{
+    ClosedAnswer, ListedReplicas, RecoveredSeal, SealWait, SealedReplica, decide_seal, needed_answers,
+};
 pub use repair::{
-    COPIES, CopyCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode,
-    count_copies, next_tasks,
+    COPIES, CopyCounts, LeavingCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts,
+    StorageNode, count_copies, count_leaving, is_lost, next_tasks, wanted_copies,
 };

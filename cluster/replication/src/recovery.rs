@@ -11,12 +11,16 @@
 //! - The seal names the owner, every replica with a file, and those that did not answer. All that are not
 //!   known to be whole are marked, and the repair of sealed segments pulls what they lack.
 //!
+//! - A removed node never answers. When all others have answered and are too few, acknowledged bytes may have
+//!   been on removed nodes alone. The segment is sealed at what the others have, and the seal says so.
+//!
 //! Any node may decide this at any time: the first seal that is recorded counts, and each one has all
-//! acknowledged bytes. Nothing is kept; after a power loss closed replicas give the same answers.
+//! acknowledged bytes that are left. Nothing is kept; after a power loss closed replicas give the same
+//! answers.
 
 use crate::rules::{ReplicationRule, ReplicationRules};
 use mlgw_common::NodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// State of a closed replica, which does not change any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,19 @@ pub struct RecoveredSeal {
     pub length: u64,
     /// The named replicas in the order of the record; empty if no replica has bytes.
     pub replicas: Vec<SealedReplica>,
+    /// True if removed nodes may have had acknowledged bytes that no other node has.
+    pub may_miss_bytes: bool,
+}
+
+/// The replicas of an open segment, as recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedReplicas<'a> {
+    /// The nodes, the owner first.
+    pub nodes: &'a [NodeId],
+    /// Number of replicas that have synced what is acknowledged.
+    pub write_quorum: usize,
+    /// Nodes that were removed for ever.
+    pub removed: &'a BTreeSet<NodeId>,
 }
 
 /// A replica that a seal names.
@@ -65,28 +82,43 @@ pub fn needed_answers(replicas: usize, write_quorum: usize) -> usize {
     (replicas + 1).saturating_sub(write_quorum.max(1)).max(1)
 }
 
-/// Decides the seal of an open segment. `replicas` are those of the record, the owner first. `answers` has
-/// closed replicas by node; nodes that the record does not list do not count.
+/// Decides the seal of an open segment. `answers` has closed replicas by node; nodes that the record does not
+/// list do not count.
 ///
 /// The owner stays the first replica, whether it answered or not: it serves the segment when it returns, and
-/// pulls what it lacks.
+/// pulls what it lacks. If it was removed, another node becomes the owner of the sealed segment.
 ///
 /// # Errors
 /// The reason and the nodes whose answers are missing, if there are too few answers.
 pub fn decide_seal(
-    replicas: &[NodeId],
-    write_quorum: usize,
+    listed: &ListedReplicas<'_>,
     answers: &BTreeMap<NodeId, ClosedAnswer>,
 ) -> Result<RecoveredSeal, SealWait> {
-    decide_seal_by(replicas, write_quorum, answers, ReplicationRules::ALL)
+    decide_seal_by(listed, answers, ReplicationRules::ALL)
 }
 
 pub(crate) fn decide_seal_by(
-    replicas: &[NodeId],
-    write_quorum: usize,
+    listed: &ListedReplicas<'_>,
     answers: &BTreeMap<NodeId, ClosedAnswer>,
     rules: ReplicationRules,
 ) -> Result<RecoveredSeal, SealWait> {
+    let wait = seal_wait(listed, answers, rules);
+    let never_answers =
+        |node: &NodeId| listed.removed.contains(node) && rules.has(ReplicationRule::RemovedNeverAnswers);
+    let can_wait = |node: &NodeId| !answers.contains_key(node) && !never_answers(node);
+    match wait {
+        Some(wait) if listed.nodes.iter().any(can_wait) => Err(wait),
+        wait => Ok(RecoveredSeal { may_miss_bytes: wait.is_some(), ..seal_of(listed.nodes, answers, rules) }),
+    }
+}
+
+/// The reason to wait for answers; `None` if those that are there decide.
+fn seal_wait(
+    listed: &ListedReplicas<'_>,
+    answers: &BTreeMap<NodeId, ClosedAnswer>,
+    rules: ReplicationRules,
+) -> Option<SealWait> {
+    let replicas = listed.nodes;
     let with_file = |node: &NodeId| answers.get(node).copied().filter(|answer| answer.has_file);
     let have_all_answered = replicas.iter().all(|node| answers.contains_key(node));
     let files: Vec<ClosedAnswer> = replicas.iter().filter_map(with_file).collect();
@@ -95,22 +127,33 @@ pub(crate) fn decide_seal_by(
         false => replicas.iter().filter(|node| answers.contains_key(node)).count(),
     };
     let needed = match rules.has(ReplicationRule::EnoughAnswers) {
-        true => needed_answers(replicas.len(), write_quorum),
+        true => needed_answers(replicas.len(), listed.write_quorum),
         false => 1,
     };
     if counted < needed && !have_all_answered {
         let missing = replicas.iter().copied().filter(|node| with_file(node).is_none());
-        return Err(SealWait::TooFewAnswers(missing.collect()));
+        return Some(SealWait::TooFewAnswers(missing.collect()));
     }
     if !have_all_answered && is_end_uncertain(&files) && rules.has(ReplicationRule::UncertainEndWaits) {
         let missing = replicas.iter().copied().filter(|node| !answers.contains_key(node));
-        return Err(SealWait::UncertainEnd(missing.collect()));
+        return Some(SealWait::UncertainEnd(missing.collect()));
     }
+    None
+}
+
+/// The seal that follows from the answers.
+fn seal_of(
+    replicas: &[NodeId],
+    answers: &BTreeMap<NodeId, ClosedAnswer>,
+    rules: ReplicationRules,
+) -> RecoveredSeal {
+    let with_file = |node: &NodeId| answers.get(node).copied().filter(|answer| answer.has_file);
+    let files: Vec<ClosedAnswer> = replicas.iter().filter_map(with_file).collect();
     let lengths = files.iter().map(|answer| answer.length);
     let is_largest = rules.has(ReplicationRule::LargestLength);
     let length = if is_largest { lengths.max() } else { lengths.min() }.unwrap_or(0);
     if length == 0 {
-        return Ok(RecoveredSeal { length, replicas: Vec::new() });
+        return RecoveredSeal { length, replicas: Vec::new(), may_miss_bytes: false };
     }
     // What is bad in all replicas stays bad. One of them must be the source of the others.
     let longest = files.iter().filter(|answer| answer.length >= length);
@@ -125,7 +168,8 @@ pub(crate) fn decide_seal_by(
         |node: &&NodeId| with_file(node).is_some() || !answers.contains_key(*node) || owner == Some(*node);
     let named =
         |node: &NodeId| SealedReplica { node: *node, is_suspect: !with_file(node).is_some_and(is_source) };
-    Ok(RecoveredSeal { length, replicas: replicas.iter().filter(is_named).map(named).collect() })
+    let replicas = replicas.iter().filter(is_named).map(named).collect();
+    RecoveredSeal { length, replicas, may_miss_bytes: false }
 }
 
 /// True if a replica may have had a record that ends beyond the intact records of all of them.
@@ -136,15 +180,30 @@ pub(crate) fn is_end_uncertain(files: &[ClosedAnswer]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClosedAnswer, RecoveredSeal, SealWait, decide_seal, needed_answers};
+    use super::{ClosedAnswer, ListedReplicas, RecoveredSeal, SealWait, decide_seal, needed_answers};
     use mlgw_common::NodeId;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     /// Replicas of a record, and its write quorum.
     struct Listed(Vec<NodeId>, usize);
 
     fn listed(nodes: &[u64], write_quorum: usize) -> Listed {
         Listed(nodes.iter().copied().map(NodeId).collect(), write_quorum)
+    }
+
+    /// The decision when some nodes were removed. Answers as node and length.
+    fn decided_without(
+        removed: &[u64],
+        record: &Listed,
+        answers: &[(u64, u64)],
+    ) -> Result<RecoveredSeal, SealWait> {
+        let answer = |&(node, length): &(u64, u64)| {
+            let has_file = length > 0;
+            (NodeId(node), ClosedAnswer { has_file, length, damaged_bytes: 0, uncertain_bytes: 0 })
+        };
+        let removed: BTreeSet<NodeId> = removed.iter().copied().map(NodeId).collect();
+        let listed = ListedReplicas { nodes: &record.0, write_quorum: record.1, removed: &removed };
+        decide_seal(&listed, &answers.iter().map(answer).collect())
     }
 
     /// The length, and each node with its mark; or the nodes that are missed.
@@ -163,7 +222,10 @@ mod tests {
             (NodeId(node), ClosedAnswer { has_file, length, damaged_bytes, uncertain_bytes })
         };
         let answers: BTreeMap<NodeId, ClosedAnswer> = answers.iter().map(answer).collect();
-        let RecoveredSeal { length, replicas } = decide_seal(&record.0, record.1, &answers)?;
+        let removed = BTreeSet::new();
+        let listed = ListedReplicas { nodes: &record.0, write_quorum: record.1, removed: &removed };
+        let RecoveredSeal { length, replicas, may_miss_bytes } = decide_seal(&listed, &answers)?;
+        assert!(!may_miss_bytes, "no node was removed");
         Ok((length, replicas.iter().map(|replica| (replica.node.0, replica.is_suspect)).collect()))
     }
 
@@ -248,6 +310,23 @@ mod tests {
         assert_eq!(decided(&three, &[(2, 500, 0), (3, 500, 0)]), equal);
         let pair = listed(&[1, 2], 2);
         assert_eq!(decided(&pair, &[(2, 500, 0)]), Ok((500, vec![(1, true), (2, false)])));
+    }
+
+    #[test]
+    fn a_removed_node_is_not_waited_for_and_a_possible_loss_is_stated() {
+        let three = listed(&[1, 2, 3], 2);
+        let enough = decided_without(&[1], &three, &[(2, 500), (3, 400)]).unwrap();
+        assert_eq!((enough.length, enough.may_miss_bytes), (500, false), "two of three decide as ever");
+        let wait = SealWait::TooFewAnswers([1, 3].map(NodeId).into());
+        assert_eq!(decided_without(&[1], &three, &[(2, 500)]), Err(wait), "node 3 may return");
+        let without_file = decided_without(&[1], &three, &[(2, 500), (3, 0)]).unwrap();
+        assert_eq!((without_file.length, without_file.may_miss_bytes), (500, true));
+        let two_lost = decided_without(&[1, 2], &three, &[(3, 400)]).unwrap();
+        assert_eq!((two_lost.length, two_lost.may_miss_bytes), (400, true));
+        let good = two_lost.replicas.iter().find(|replica| !replica.is_suspect);
+        assert_eq!(good.map(|replica| replica.node), Some(NodeId(3)));
+        let alone = decided_without(&[1], &listed(&[1], 1), &[]).unwrap();
+        assert_eq!((alone.length, alone.may_miss_bytes), (0, true), "it was the only replica");
     }
 
     #[test]

@@ -8,12 +8,16 @@
 //! - Suspicion is a mark: a marked replica is a source as long as no better one is reachable.
 //! - The last replica is never dropped. A marked one is dropped only while `copies` verified others exist and
 //!   can be reached, a good one only while it is one too many, and never the owner's.
+//! - A node that leaves is a source, and its replicas count as no copies. It drops a replica when the other
+//!   nodes have all copies that they can have. If it is the owner, another node with a good replica becomes
+//!   the owner first. Only the owner of an open segment may append, so only sealed ones change their owner.
+//! - The owner drops the replicas of removed nodes, which are never read again.
 //! - Every task names the change counter of the record that it was decided on. The command that records its
 //!   result compares the counter, so that two nodes cannot both act on the same facts.
 //!
 //! A replica at an unreachable storage node counts as good, since the node may return with it. A replica at a
-//! node that is no storage node any more does not count. Nothing is kept between calls; after a power loss
-//! the next call decides anew.
+//! node that is not listed any more does not count: the node was removed for ever. Nothing is kept between
+//! calls; after a power loss the next call decides anew.
 
 use crate::rules::{ReplicationRule, ReplicationRules};
 use mlgw_common::{NodeId, SegmentId};
@@ -53,6 +57,8 @@ pub struct StorageNode {
     pub node: NodeId,
     /// True if the node answers.
     pub is_reachable: bool,
+    /// True if the node gives up its replicas, because it is drained or being removed.
+    pub is_leaving: bool,
 }
 
 /// Kind of work on this node's replica.
@@ -62,6 +68,11 @@ pub enum RepairKind {
     Heal,
     /// This node makes a replica from the sources and adds itself to the record.
     Copy,
+    /// This node becomes the owner: its entry in the record becomes the first one. It adds one if it has
+    /// none, which is so for a segment at an upstream and for one without bytes.
+    TakeOver,
+    /// This node, the owner, removes the entries of removed nodes from the record.
+    Forget,
     /// This node removes itself from the record, and then its file.
     Drop,
 }
@@ -75,7 +86,7 @@ pub struct RepairTask {
     pub changes: u64,
     /// Kind of work.
     pub kind: RepairKind,
-    /// Nodes to read from, the best first; empty for [`RepairKind::Drop`].
+    /// Nodes to read from, the best first; empty for kinds that change the record alone.
     pub sources: Vec<NodeId>,
 }
 
@@ -86,9 +97,9 @@ pub struct RepairInput<'a> {
     pub own: NodeId,
     /// Number of copies that each segment is to have.
     pub copies: usize,
-    /// All storage nodes.
+    /// All storage nodes that are not removed.
     pub nodes: &'a [StorageNode],
-    /// All sealed segments.
+    /// All sealed segments. Those without bytes need an owner and no copies.
     pub segments: &'a [SegmentFacts],
     /// Segments that this node works on already.
     pub busy: &'a BTreeSet<SegmentId>,
@@ -112,7 +123,8 @@ pub struct CopyCounts {
 }
 
 /// Returns the tasks that the node begins next: those whose segments have the fewest good replicas first,
-/// then heals before copies, then the lowest id. Tasks without a good source follow, and then drops.
+/// then heals before copies, then the lowest id. Tasks without a good source follow, and then those that only
+/// change a record.
 #[must_use]
 pub fn next_tasks(input: &RepairInput<'_>) -> Vec<RepairTask> {
     next_tasks_by(input, ReplicationRules::ALL)
@@ -125,6 +137,47 @@ pub(crate) fn next_tasks_by(input: &RepairInput<'_>, rules: ReplicationRules) ->
     found.sort_by_key(|(rank, _)| *rank);
     found.truncate(input.tasks_max);
     found.into_iter().map(|(_, task)| task).collect()
+}
+
+/// Progress of a node that leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeavingCounts {
+    /// Sealed segments of which the node still has a replica, or which it owns.
+    pub segments: u64,
+    /// Those of them that need nothing of the node any more: the other nodes have all copies that they can
+    /// have.
+    pub copied_segments: u64,
+}
+
+/// Returns the progress of the node `leaving`.
+#[must_use]
+pub fn count_leaving(
+    copies: usize,
+    nodes: &[StorageNode],
+    segments: &[SegmentFacts],
+    leaving: NodeId,
+) -> LeavingCounts {
+    let nodes: Vec<StorageNode> = nodes.iter().filter(|node| node.node != leaving).copied().collect();
+    let wanted = wanted_copies(copies, &nodes).max(1);
+    let mut counts = LeavingCounts::default();
+    let needs = |facts: &&SegmentFacts| {
+        let is_owner = facts.replicas.first().is_some_and(|owner| owner.node == leaving);
+        is_owner || facts.bytes > 0 && facts.replicas.iter().any(|of| of.node == leaving)
+    };
+    for facts in segments.iter().filter(needs) {
+        counts.segments += 1;
+        let has_copies =
+            facts.bytes == 0 || facts.is_at_upstream || good_nodes(facts, &nodes).count() >= wanted;
+        counts.copied_segments += u64::from(has_copies);
+    }
+    counts
+}
+
+/// Returns true if no node has, or could have, bytes of the segment: all its replicas were on removed nodes.
+#[must_use]
+pub fn is_lost(facts: &SegmentFacts, nodes: &[StorageNode]) -> bool {
+    let is_listed = |replica: &ReplicaFacts| nodes.iter().any(|node| node.node == replica.node);
+    facts.bytes > 0 && !facts.is_at_upstream && !facts.replicas.iter().any(is_listed)
 }
 
 /// Returns the numbers of segments by the state of their copies. Segments at an upstream need no copies.
@@ -153,8 +206,8 @@ enum TaskUrgency {
     GoodSource,
     /// Only marked sources are reachable: the task may fail.
     MarkedSource,
-    /// Nothing becomes safer by it.
-    Removal,
+    /// No bytes are made safer by it.
+    RecordOnly,
 }
 
 /// Decision about one segment.
@@ -162,8 +215,10 @@ struct Choice<'a> {
     input: &'a RepairInput<'a>,
     facts: &'a SegmentFacts,
     rules: ReplicationRules,
-    /// Good replicas at storage nodes.
+    /// Good replicas at storage nodes that stay.
     good: usize,
+    /// Other nodes with a good replica that are reachable and stay, in the order of the record.
+    good_copies: Vec<NodeId>,
     /// Other nodes with a good replica that are reachable.
     good_sources: Vec<NodeId>,
     /// Other nodes with a marked replica that are reachable.
@@ -172,65 +227,137 @@ struct Choice<'a> {
 
 impl<'a> Choice<'a> {
     fn new(input: &'a RepairInput<'a>, facts: &'a SegmentFacts, rules: ReplicationRules) -> Self {
-        let sources = |is_suspect: bool| -> Vec<NodeId> {
+        let reachable = |is_suspect: bool| -> Vec<NodeId> {
             let marked = facts.replicas.iter().filter(|replica| replica.is_suspect == is_suspect);
             let others = marked.map(|replica| replica.node).filter(|node| *node != input.own);
-            ranked(facts.segment, others.filter(|node| is_reachable(*node, input.nodes)))
+            others.filter(|node| is_reachable(*node, input.nodes)).collect()
         };
-        let (good_sources, mut marked_sources) = (sources(false), sources(true));
+        let (good, mut marked) = (reachable(false), reachable(true));
         if !rules.has(ReplicationRule::SuspectIsSource) {
-            marked_sources.clear();
+            marked.clear();
         }
-        let good = good_nodes(facts, input.nodes).count();
-        Self { input, facts, rules, good, good_sources, marked_sources }
+        let counts =
+            |node: &NodeId| is_staying(*node, input.nodes) || !rules.has(ReplicationRule::LeavingIsNoCopy);
+        let listed = facts.replicas.iter().filter(|replica| !replica.is_suspect).map(|of| of.node);
+        let is_known = |node: &NodeId| input.nodes.iter().any(|other| other.node == *node);
+        Self {
+            input,
+            facts,
+            rules,
+            good: listed.filter(is_known).filter(counts).count(),
+            good_copies: good.iter().copied().filter(counts).collect(),
+            good_sources: ranked(facts.segment, good.into_iter()),
+            marked_sources: ranked(facts.segment, marked.into_iter()),
+        }
     }
 
     fn task(&self) -> Option<(TaskRank, RepairTask)> {
-        let own = self.facts.replicas.iter().find(|replica| replica.node == self.input.own);
-        let kind = match own {
-            _ if self.facts.is_at_upstream => None,
-            Some(own) if own.is_suspect => self.kind_for_marked(),
-            Some(_) => self.is_surplus().then_some(RepairKind::Drop),
-            None => self.is_chosen().then_some(RepairKind::Copy),
-        }?;
+        let kind = self.kind()?;
         let mut sources = Vec::new();
-        if kind != RepairKind::Drop {
-            sources.extend(self.good_sources.iter().chain(&self.marked_sources));
-            if sources.is_empty() {
-                return None;
-            }
-        }
         let urgency = match kind {
-            RepairKind::Drop => TaskUrgency::Removal,
-            _ if self.good_sources.is_empty() => TaskUrgency::MarkedSource,
-            _ => TaskUrgency::GoodSource,
+            RepairKind::TakeOver | RepairKind::Forget | RepairKind::Drop => TaskUrgency::RecordOnly,
+            RepairKind::Heal | RepairKind::Copy => {
+                sources.extend(self.good_sources.iter().chain(&self.marked_sources));
+                match (sources.is_empty(), self.good_sources.is_empty()) {
+                    (true, _) => return None,
+                    (false, true) => TaskUrgency::MarkedSource,
+                    (false, false) => TaskUrgency::GoodSource,
+                }
+            }
         };
         let SegmentFacts { segment, changes, .. } = *self.facts;
         Some(((urgency, self.good, kind, segment), RepairTask { segment, changes, kind, sources }))
+    }
+
+    fn kind(&self) -> Option<RepairKind> {
+        let own = self.facts.replicas.iter().find(|replica| replica.node == self.input.own);
+        let stays = self.input.nodes.iter().find(|of| of.node == self.input.own).map(|of| !of.is_leaving)?;
+        if self.facts.is_at_upstream || self.facts.bytes == 0 {
+            return self.is_heir().then_some(RepairKind::TakeOver);
+        }
+        match own {
+            Some(own) if !stays => self.kind_for_leaving(*own),
+            Some(_) if self.is_heir() => Some(RepairKind::TakeOver),
+            Some(own) if own.is_suspect => self.kind_for_marked(),
+            Some(_) if self.has_removed_replicas() => Some(RepairKind::Forget),
+            Some(_) => self.is_surplus().then_some(RepairKind::Drop),
+            None => self.is_chosen().then_some(RepairKind::Copy),
+        }
     }
 
     fn copies(&self) -> usize {
         self.input.copies.max(1)
     }
 
+    fn owner(&self) -> Option<NodeId> {
+        self.facts.replicas.first().map(|replica| replica.node)
+    }
+
+    /// Work on this node's replica while this node leaves.
+    fn kind_for_leaving(&self, own: ReplicaFacts) -> Option<RepairKind> {
+        let has_enough = match self.rules.has(ReplicationRule::LeavingDropsLast) {
+            true => self.good_copies.len() >= wanted_copies(self.copies(), self.input.nodes).max(1),
+            false => self.facts.replicas.len() > 1,
+        };
+        match has_enough {
+            true => (self.owner() != Some(self.input.own)).then_some(RepairKind::Drop),
+            false => own.is_suspect.then_some(RepairKind::Heal),
+        }
+    }
+
     /// Work on this node's marked replica.
     fn kind_for_marked(&self) -> Option<RepairKind> {
         let is_last = self.facts.replicas.len() == 1;
         let others = if self.rules.has(ReplicationRule::DropAfterEnough) { self.copies() } else { 1 };
-        match self.good_sources.len() >= others {
+        match self.good_copies.len() >= others {
             true => Some(RepairKind::Drop),
             false if is_last && !self.rules.has(ReplicationRule::LastStays) => Some(RepairKind::Drop),
             false => Some(RepairKind::Heal),
         }
     }
 
-    /// True if this node's good replica is the one that is dropped, because there are more than enough.
-    fn is_surplus(&self) -> bool {
-        let owner = self.facts.replicas.first().map(|replica| replica.node);
-        if self.good_sources.len() < self.copies() || owner == Some(self.input.own) {
+    /// True if this node becomes the owner, because the owner leaves or was removed: it has the first good
+    /// replica among the nodes that stay. A segment without files can have any owner.
+    fn is_heir(&self) -> bool {
+        let own = self.input.own;
+        let is_replaced = self.owner().is_some_and(|owner| {
+            let leaves = !is_staying(owner, self.input.nodes);
+            owner != own && (leaves || !self.rules.has(ReplicationRule::OnlyLeavingIsReplaced))
+        });
+        if !is_replaced || !is_staying(own, self.input.nodes) {
             return false;
         }
-        let others = self.good_sources.iter().copied().filter(|node| Some(*node) != owner);
+        if !self.rules.has(ReplicationRule::OwnerIsReplaced) {
+            return false;
+        }
+        let has_files = !self.facts.is_at_upstream && self.facts.bytes > 0;
+        let is_good =
+            |of: &&ReplicaFacts| !has_files || !of.is_suspect || !self.rules.has(ReplicationRule::HeirIsGood);
+        let can_own = |node: &NodeId| {
+            is_staying(*node, self.input.nodes) && (*node == own || is_reachable(*node, self.input.nodes))
+        };
+        let listed = self.facts.replicas.iter().filter(is_good).map(|replica| replica.node);
+        let first = listed.filter(|node| Some(*node) != self.owner()).find(can_own);
+        let all = self.input.nodes.iter().map(|node| node.node).filter(can_own);
+        let any = || ranked(self.facts.segment, all).into_iter().next();
+        first.or_else(|| if has_files { None } else { any() }) == Some(own)
+    }
+
+    /// True if this node is the owner, and the record lists removed nodes.
+    fn has_removed_replicas(&self) -> bool {
+        let is_removed = |of: &ReplicaFacts| self.input.nodes.iter().all(|node| node.node != of.node);
+        self.owner() == Some(self.input.own)
+            && self.facts.replicas.iter().any(is_removed)
+            && self.rules.has(ReplicationRule::RemovedIsForgotten)
+    }
+
+    /// True if this node's good replica is the one that is dropped, because there are more than enough.
+    fn is_surplus(&self) -> bool {
+        let owner = self.owner();
+        if self.good_copies.len() < self.copies() || owner == Some(self.input.own) {
+            return false;
+        }
+        let others = self.good_copies.iter().copied().filter(|node| Some(*node) != owner);
         let candidates = ranked(self.facts.segment, others.chain([self.input.own]));
         candidates.last() == Some(&self.input.own)
     }
@@ -239,27 +366,35 @@ impl<'a> Choice<'a> {
     fn is_chosen(&self) -> bool {
         let RepairInput { own, nodes, .. } = *self.input;
         let missing = wanted_copies(self.copies(), nodes).saturating_sub(self.good);
+        let can_copy = |node: &StorageNode| {
+            node.is_reachable && (!node.is_leaving || !self.rules.has(ReplicationRule::LeavingTakesNoCopy))
+        };
         let is_free = |node: &&StorageNode| {
-            node.is_reachable && !self.facts.replicas.iter().any(|replica| replica.node == node.node)
+            can_copy(node) && !self.facts.replicas.iter().any(|replica| replica.node == node.node)
         };
         let candidates = nodes.iter().filter(is_free).map(|node| node.node);
         ranked(self.facts.segment, candidates).into_iter().take(missing).any(|node| node == own)
     }
 }
 
-/// Number of copies that a segment can have.
-fn wanted_copies(copies: usize, nodes: &[StorageNode]) -> usize {
-    copies.max(1).min(nodes.len())
+/// Returns the number of copies that a segment can have: `copies`, or one on each node that stays.
+#[must_use]
+pub fn wanted_copies(copies: usize, nodes: &[StorageNode]) -> usize {
+    copies.max(1).min(nodes.iter().filter(|node| !node.is_leaving).count())
+}
+
+fn is_staying(node: NodeId, nodes: &[StorageNode]) -> bool {
+    nodes.iter().any(|other| other.node == node && !other.is_leaving)
 }
 
 fn is_reachable(node: NodeId, nodes: &[StorageNode]) -> bool {
     nodes.iter().any(|other| other.node == node && other.is_reachable)
 }
 
-/// Storage nodes with a good replica.
+/// Storage nodes that stay and have a good replica.
 fn good_nodes<'a>(facts: &'a SegmentFacts, nodes: &'a [StorageNode]) -> impl Iterator<Item = NodeId> + 'a {
     let good = facts.replicas.iter().filter(|replica| !replica.is_suspect).map(|replica| replica.node);
-    good.filter(|node| nodes.iter().any(|other| other.node == *node))
+    good.filter(|node| is_staying(*node, nodes))
 }
 
 /// The nodes in the order in which rendezvous hashing prefers them for a segment.

@@ -68,6 +68,24 @@ pub enum ReplicationRule {
     DropAfterEnough,
     /// The last replica stays, and so does that of the owner. *Kept by the driver too, which heals it.*
     LastStays,
+    /// Replicas at nodes that leave count as no copies. Without it they are never copied.
+    LeavingIsNoCopy,
+    /// A node that leaves makes no copies.
+    LeavingTakesNoCopy,
+    /// A node that leaves drops a replica only when the other nodes have all copies. Without it bytes are
+    /// lost.
+    LeavingDropsLast,
+    /// Another node becomes the owner if the owner leaves. Without it that one never gets rid of its
+    /// replicas.
+    OwnerIsReplaced,
+    /// An owner that stays is not replaced. Without it two nodes compact and move a segment in turn.
+    OnlyLeavingIsReplaced,
+    /// The next owner has a good replica.
+    HeirIsGood,
+    /// The owner drops the replicas of removed nodes. Without it records name them for ever.
+    RemovedIsForgotten,
+    /// A removed node never answers. Without it an open segment with too few other replicas stays open.
+    RemovedNeverAnswers,
     /// A change of the replicas compares the record's change counter. *Kept by `apply`.* Without it a node
     /// puts a replica back that was dropped meanwhile.
     ChangesCompared,
@@ -80,7 +98,7 @@ pub enum ReplicationRule {
 
 impl ReplicationRule {
     /// All rules.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 35] = [
         Self::QuorumSynced,
         Self::PrimaryAmongThem,
         Self::DroppedCount,
@@ -105,6 +123,14 @@ impl ReplicationRule {
         Self::SuspectIsSource,
         Self::DropAfterEnough,
         Self::LastStays,
+        Self::LeavingIsNoCopy,
+        Self::LeavingTakesNoCopy,
+        Self::LeavingDropsLast,
+        Self::OwnerIsReplaced,
+        Self::OnlyLeavingIsReplaced,
+        Self::HeirIsGood,
+        Self::RemovedIsForgotten,
+        Self::RemovedNeverAnswers,
         Self::ChangesCompared,
         Self::LateIsLeftOut,
         Self::LastTwoStay,

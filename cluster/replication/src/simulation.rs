@@ -1,5 +1,5 @@
 //! Simulation of replication: nodes with disks that lose what was not synced, streams that break off,
-//! commands that are recorded late, faults, and everything that this crate decides.
+//! commands that are recorded late, faults, nodes that leave, and everything that this crate decides.
 //!
 //! Properties: no step violates an invariant (`checks`), writes never stand still because of one slow node,
 //! and when nothing fails any more all segments are sealed and have their copies. Each rule, left out, breaks
@@ -139,6 +139,14 @@ needed! {
     without_suspect_is_source: SuspectIsSource;
     without_drop_after_enough: DropAfterEnough;
     without_last_stays: LastStays;
+    without_leaving_is_no_copy: LeavingIsNoCopy;
+    without_leaving_takes_no_copy: LeavingTakesNoCopy;
+    without_leaving_drops_last: LeavingDropsLast;
+    without_owner_is_replaced: OwnerIsReplaced;
+    without_only_leaving_is_replaced: OnlyLeavingIsReplaced;
+    without_heir_is_good: HeirIsGood;
+    without_removed_is_forgotten: RemovedIsForgotten;
+    without_removed_never_answers: RemovedNeverAnswers;
     without_changes_compared: ChangesCompared;
     without_late_is_left_out: LateIsLeftOut;
     without_last_two_stay: LastTwoStay;

@@ -128,6 +128,9 @@ impl HandshakeRefusal {
     /// Code of [`Self::Start`], by which a node on an old copy of its disk finds out that it must stop.
     pub const START_CODE: u32 = 7;
 
+    /// Code of [`Self::Removed`], by which a removed node finds out that it must stop.
+    pub const REMOVED_CODE: u32 = 6;
+
     /// Number of the reason on the wire and in metrics.
     #[must_use]
     pub const fn code(&self) -> u32 {
@@ -137,7 +140,7 @@ impl HandshakeRefusal {
             Self::NotItsCertificate { .. } => 3,
             Self::WrongNode { .. } => 4,
             Self::OwnNode(_) => 5,
-            Self::Removed(_) => 6,
+            Self::Removed(_) => Self::REMOVED_CODE,
             // The start of the other side is not wrong.
             Self::Start(StartRefusal::TooManyNodes { .. }) => 12,
             Self::Start(_) => Self::START_CODE,

@@ -1,11 +1,12 @@
 //! Calls between the members of a Raft group, their answers, heads of snapshots, requests for replicas of
-//! segments, and streams of appends. Property: data that decodes is encoded to bytes that decode to the same
-//! value.
+//! segments, streams of appends, and answers to pings. Property: data that decodes is encoded to bytes that
+//! decode to the same value.
 
 use bytes::Bytes;
 use mlgw_formats::append_frames::{AppendAnswerDecoder, AppendDecoder, AppendHead};
 use mlgw_formats::member_calls::{AppendCall, MemberAnswer, MemberCall, MemberRequest};
 use mlgw_formats::member_snapshot::SnapshotHead;
+use mlgw_formats::node_load::PingAnswer;
 use mlgw_formats::schema;
 use mlgw_formats::segment_calls::{ClosedReplica, OpenReplica, ReadReplica};
 
@@ -15,7 +16,7 @@ pub fn run(data: &[u8]) {
     match kind % 5 {
         0 => call(Bytes::copy_from_slice(bytes)),
         1 => answer(Bytes::copy_from_slice(bytes)),
-        2 => head(bytes),
+        2 => heads(bytes),
         3 => segment_call(bytes),
         _ => appends(bytes),
     }
@@ -38,7 +39,11 @@ fn answer(bytes: Bytes) {
     assert_eq!(MemberAnswer::read(MemberAnswer::encode_reply(reply.clone())), Ok(reply));
 }
 
-fn head(bytes: &[u8]) {
+/// Heads of snapshots and answers to pings, which are short messages.
+fn heads(bytes: &[u8]) {
+    if let Ok(answer) = PingAnswer::decode_answer(bytes) {
+        assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
+    }
     let Ok(head) = SnapshotHead::read(bytes) else { return };
     assert_eq!(SnapshotHead::read(&schema::encode(&head)), Ok(head));
 }

@@ -15,19 +15,22 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
-    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo,
-    Health, HealthFinding, NewJoinTokenInfo,
+    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
+    ClusterMemberPart, ClusterNodeInfo, Health, HealthFinding, NewJoinTokenInfo,
 };
 use mlgw_common::limits::{CERTIFICATE_ALERT_DAYS, JOIN_TOKENS_MAX};
-use mlgw_common::{NodeId, Timestamp};
+use mlgw_common::{NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::NodeState;
 use mlgw_metadata::ProposeError;
 use mlgw_node::{
-    ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus, TokenError,
+    ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, LeavingNode, NewToken, NodeStatus, TokenError,
 };
 use mlgw_wire::error::S3Error;
 use serde_json::Value;
+
+/// Maximum number of lost segments that a finding names.
+const LOST_NAMED_MAX: usize = 8;
 
 /// Milliseconds of a day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -86,14 +89,18 @@ impl From<TokenError> for ApiError {
 
 /// Converts a status to its API type, with findings.
 pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Timestamp) -> ClusterInfo {
+    let mut findings = cluster_findings(status, now);
+    findings.extend(lost_finding(&copies.lost));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     ClusterInfo {
         cluster: status.cluster.to_string(),
         node: status.node.get(),
         duty: status.duty.map(NodeId::get),
         waits: status.waits.clone(),
         certificate_expires: status.certificate_expires.to_string(),
-        findings: cluster_findings(status, now),
+        findings,
         copies: copies_info(copies),
+        leaving: copies.leaving.iter().map(leaving_info).collect(),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
     }
@@ -112,6 +119,34 @@ fn copies_info(copies: &CopyStatus) -> ClusterCopiesInfo {
     }
 }
 
+fn leaving_info(leaving: &LeavingNode) -> ClusterLeavingInfo {
+    ClusterLeavingInfo {
+        node: leaving.node.get(),
+        segments: leaving.counts.segments,
+        copied_segments: leaving.counts.copied_segments,
+        open_segments: leaving.open_segments,
+        done: leaving.is_done(),
+    }
+}
+
+/// Returns the finding about segments whose replicas were all on removed nodes.
+fn lost_finding(lost: &[SegmentId]) -> Option<HealthFinding> {
+    if lost.is_empty() {
+        return None;
+    }
+    let mut named: Vec<String> = lost.iter().take(LOST_NAMED_MAX).map(ToString::to_string).collect();
+    if lost.len() > LOST_NAMED_MAX {
+        named.push("…".to_owned());
+    }
+    let what = format!(
+        "{} segments were only on nodes that were removed, so the objects in them cannot be read: {}.",
+        lost.len(),
+        named.join(", ")
+    );
+    let advice = "Restore these objects from a backup, or delete them.";
+    Some(finding(Health::Critical, what, advice))
+}
+
 fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
     ClusterNodeInfo {
         id: node.id.get(),
@@ -125,6 +160,10 @@ fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
         own: node.is_own,
         first: node.is_first,
         reachable: node.reachable,
+        serves: node.serves,
+        used_bytes: node.load.and_then(|load| load.used_bytes),
+        free_bytes: node.load.and_then(|load| load.free_bytes),
+        applied: node.load.and_then(|load| load.applied),
     }
 }
 

@@ -119,14 +119,15 @@ fn add_room_finding(tier: &TierStatus, found: &mut Vec<HealthFinding>) {
 }
 
 fn add_policy_findings(status: &Status, found: &mut Vec<HealthFinding>) {
-    if let Some(why) = &status.policy.fault {
+    let Some(policy) = &status.policy else { return };
+    if let Some(why) = &policy.fault {
         found.push(finding(
             Health::Warning,
             format!("The applied policy is no longer valid, and the built-in defaults run: {why}"),
             "Print it with `mlgw policy show`, correct it, and apply it again.",
         ));
     }
-    if let Some(why) = &status.policy.refused {
+    if let Some(why) = &policy.refused {
         found.push(finding(
             Health::Warning,
             format!("The watched policy files are invalid, and the previous policy still runs: {why}"),

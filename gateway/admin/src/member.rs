@@ -1,34 +1,38 @@
 //! Admin API of a node of a cluster other than the first one.
 //!
-//! It has its probes and metrics, its settings and the cluster. Everything else is refused with the node that
-//! has it. A storage node is ready while most voters of each group answer it, and a gateway while a storage
-//! node serves. Nothing is stored here besides lines of the audit log.
+//! It has its probes, metrics and status, its settings and the cluster. Everything else is refused with the
+//! node that has it. A storage node is ready while most voters of each group answer it, and a gateway while a
+//! storage node serves. Nothing is stored here besides lines of the audit log.
 
 use super::cluster::described;
 use super::context::AdminContext;
 use super::error::{no_such_route, wrong_method};
-use super::figures::{level, process_families};
-use super::replica_figures::node_families;
+use super::node_figures::NodeFigures;
+use super::node_status::with_findings;
 use super::serve::ServedRoutes;
 use super::signed::{SignedHead, require_member_signature};
-use super::{ApiError, cluster, openapi, probes};
+use super::storage_figures::StorageFigures;
+use super::{ApiError, cluster, cluster_leaving, openapi, probes, status};
 use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
-use mlgw_api::SettingList;
+use mlgw_api::{SettingList, Status};
 use mlgw_auth::AuthRules;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes, list_settings};
 use mlgw_credentials::Keyring;
+use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_node::{ClusterNode, ClusterStatus};
+use mlgw_objects::compressor::Compressor;
+use mlgw_segments::decisions::Decisions;
+use mlgw_segments::hot::{Scrub, Upstreams};
 use mlgw_segments::tiers::Tiers;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::audit::AuditLog;
-use mlgw_telemetry::exposition::MetricFamily;
-use mlgw_telemetry::table::CONNECTIONS_LIMIT;
+use mlgw_telemetry::recent::{CounterSnapshot, RecentCounters};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -42,6 +46,8 @@ pub struct MemberAdmin {
     pub connections_max: u64,
     /// Metrics of the server.
     pub metrics: Arc<GatewayMetrics>,
+    /// Metrics of the last minute.
+    pub recent: RecentCounters,
     /// Audit log of all changes.
     pub audit: Arc<AuditLog>,
     /// Clock.
@@ -50,14 +56,34 @@ pub struct MemberAdmin {
     pub loaded: ArcSwap<LoadedConfig>,
     /// Resources of the machine.
     pub machine: MachineSizes,
+    /// Name of this node.
+    pub node: String,
+    /// URL of the S3 endpoint.
+    pub endpoint: String,
     /// Start time of the server.
     pub started: Timestamp,
     /// Rules of signature verification: those of [`super::Admin::rules`].
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
     pub ready: AtomicBool,
-    /// The tiers of a storage node; `None` on a gateway.
-    pub tiers: Option<Tiers>,
+    /// The catalogue; on a gateway that of the system group.
+    pub catalogue: Catalogue,
+    /// Parts of a storage node; `None` on a gateway.
+    pub storage: Option<MemberStorage>,
+}
+
+/// Parts of a storage node other than the first one.
+pub struct MemberStorage {
+    /// The tiers.
+    pub tiers: Tiers,
+    /// Upstreams by name.
+    pub upstreams: Upstreams,
+    /// Log of moves, retentions and evictions, with their reasons.
+    pub decisions: Decisions,
+    /// Scrub, which verifies stored data.
+    pub scrub: Arc<Scrub>,
+    /// Compressor of stored objects, where rules demand it.
+    pub compressor: Arc<Compressor>,
 }
 
 impl FromRef<Arc<MemberAdmin>> for AdminContext {
@@ -78,9 +104,13 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
     let signed = axum::middleware::from_fn_with_state(context, require_member_signature);
     let api: Router<Arc<MemberAdmin>> = Router::new()
         .route("/v1/openapi.json", get(openapi::document))
+        .route("/v1/status", get(show_status))
         .route("/v1/config", get(settings))
         .route("/v1/cluster", get(cluster::show))
         .route("/v1/cluster/tokens", post(cluster::create_token))
+        .route("/v1/cluster/nodes/{node}/drain", post(cluster_leaving::drain))
+        .route("/v1/cluster/nodes/{node}/undrain", post(cluster_leaving::undrain))
+        .route("/v1/cluster/nodes/{node}/remove", post(cluster_leaving::remove))
         .layer(DefaultBodyLimit::disable())
         .layer(signed)
         .route("/v1/{*path}", any(refuse));
@@ -100,12 +130,12 @@ async fn settings(State(admin): State<Arc<MemberAdmin>>) -> Json<SettingList> {
     Json(list_settings(&admin.loaded.load(), &admin.machine))
 }
 
+async fn show_status(State(admin): State<Arc<MemberAdmin>>) -> Result<Json<Status>, ApiError> {
+    status::answer(move || admin.status()).await
+}
+
 async fn metrics(State(admin): State<Arc<MemberAdmin>>) -> Result<Response, ApiError> {
-    let mut families = admin.metrics.families();
-    families.push(MetricFamily::single(CONNECTIONS_LIMIT, level(admin.connections_max)));
-    families.extend(admin.tiers.iter().flat_map(|tiers| node_families(&tiers.hot)));
-    families.extend(process_families(admin.started));
-    probes::exposition(families)
+    probes::answer(move || admin.figures().member_families()).await
 }
 
 async fn readyz(State(admin): State<Arc<MemberAdmin>>) -> Response {
@@ -113,25 +143,60 @@ async fn readyz(State(admin): State<Arc<MemberAdmin>>) -> Response {
 }
 
 impl MemberAdmin {
+    /// Returns the current counters.
+    #[must_use]
+    pub fn sample(&self) -> CounterSnapshot {
+        self.figures().sample()
+    }
+
+    fn status(&self) -> Result<Status, ReadError> {
+        let node = self.figures();
+        Ok(with_findings(node.status()?, node.cluster_findings()))
+    }
+
+    /// Returns the parts of this node from which its metrics and its status are made.
+    fn figures(&self) -> NodeFigures<'_> {
+        NodeFigures {
+            node: &self.node,
+            endpoint: &self.endpoint,
+            is_ready: self.ready.load(Relaxed),
+            started: self.started,
+            now: self.clock.now(),
+            connections_max: self.connections_max,
+            keyring: &self.keyring,
+            metrics: &self.metrics,
+            recent: &self.recent,
+            loaded: self.loaded.load_full(),
+            machine: &self.machine,
+            catalogue: &self.catalogue,
+            cluster: Some(&self.cluster),
+            storage: self.storage.as_ref().map(MemberStorage::figures),
+        }
+    }
+
     fn obstacle(&self) -> Option<&'static str> {
         let cluster = &self.cluster;
-        let (accepts, is_storage) = (self.ready.load(Relaxed), self.tiers.is_some());
-        member_obstacle(accepts, is_storage, || cluster.has_majorities(), || cluster.is_any_other_serving())
+        let (accepts, is_storage) = (self.ready.load(Relaxed), self.storage.is_some());
+        probes::member_obstacle(
+            accepts,
+            is_storage,
+            || cluster.has_majorities(),
+            || cluster.is_any_other_serving(),
+        )
     }
 }
 
-/// Returns the reason for which a node is not ready, if there is one. A storage node needs no other one that
-/// serves.
-pub(super) fn member_obstacle(
-    accepts: bool,
-    is_storage: bool,
-    has_majorities: impl FnOnce() -> bool,
-    is_other_serving: impl FnOnce() -> bool,
-) -> Option<&'static str> {
-    match (accepts, is_storage) {
-        (false, _) => Some("draining"),
-        (true, true) => (!has_majorities()).then_some("most voters of a group do not answer"),
-        (true, false) => (!is_other_serving()).then_some("no storage node serves, as far as this node knows"),
+impl MemberStorage {
+    /// Remote-backed buckets are served by the first node, so there are no clean copies here.
+    fn figures(&self) -> StorageFigures<'_> {
+        StorageFigures {
+            tiers: &self.tiers,
+            upstreams: &self.upstreams,
+            decisions: &self.decisions,
+            scrub: &self.scrub,
+            compressor: &self.compressor,
+            copies: None,
+        }
     }
 }
 

@@ -3,11 +3,11 @@
 //! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
 //! here, which ends when the server begins to drain.
 
-use super::member::member_obstacle;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::{StatusCode, header};
+use mlgw_metadata::ReadError;
 use mlgw_node::ClusterNode;
 use mlgw_telemetry::exposition::{CONTENT_TYPE, MetricFamily, text};
 use std::sync::Arc;
@@ -29,16 +29,32 @@ pub(super) fn readiness(obstacle: Option<&'static str>) -> Response {
     }
 }
 
-pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
-    // Counting the contents of buckets reads the catalogue, which would block an async worker thread too
-    // long.
-    let families = tokio::task::spawn_blocking(move || admin.families()).await.map_err(|e| failed(&e))?;
-    exposition(families.map_err(|e| failed(&e))?)
+/// Returns the reason for which a node is not ready, if there is one. A storage node needs no other one that
+/// serves.
+pub(super) fn member_obstacle(
+    accepts: bool,
+    is_storage: bool,
+    has_majorities: impl FnOnce() -> bool,
+    is_other_serving: impl FnOnce() -> bool,
+) -> Option<&'static str> {
+    match (accepts, is_storage) {
+        (false, _) => Some("draining"),
+        (true, true) => (!has_majorities()).then_some("most voters of a group do not answer"),
+        (true, false) => (!is_other_serving()).then_some("no storage node serves, as far as this node knows"),
+    }
 }
 
-/// Returns the response with these metrics.
-pub(super) fn exposition(families: Vec<MetricFamily>) -> Result<Response, ApiError> {
-    let text = text(families).map_err(|error| failed(&error))?;
+pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
+    answer(move || admin.families()).await
+}
+
+/// Returns the response with metrics. Counting the contents of buckets and segments reads the catalogue,
+/// which would block an async worker thread too long.
+pub(super) async fn answer(
+    families: impl FnOnce() -> Result<Vec<MetricFamily>, ReadError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let families = tokio::task::spawn_blocking(families).await.map_err(|error| failed(&error))?;
+    let text = text(families.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 

@@ -4,9 +4,7 @@
 //! with missing or damaged copies are exposed by the first node of the cluster alone, because every node
 //! counts the same segments.
 
-use super::Admin;
-use super::figures::level;
-use mlgw_metadata::ReadError;
+use super::process_figures::level;
 use mlgw_node::CopyStatus;
 use mlgw_segments::hot::{HotTier, ReplicationStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
@@ -15,17 +13,8 @@ use mlgw_telemetry::table::{
     REPLICA_REMOVED, SEGMENTS_BELOW_COPIES, SEGMENTS_SUSPECT,
 };
 
-impl Admin {
-    /// Returns the copies of segments; without peers there are none.
-    pub(super) fn replica_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
-        let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
-        let mut families = node_families(&self.stored.tiers.hot);
-        families.extend(copy_families(&cluster.copies()?));
-        Ok(families)
-    }
-}
-
-/// Returns the metrics of a storage node: the progress of its copies, and its reads of those of other nodes.
+/// Returns what a storage node of a cluster exposes: the progress of the copies that it makes, and its reads
+/// of replicas of other nodes.
 pub(super) fn node_families(hot: &HotTier) -> Vec<MetricFamily> {
     progress_families(&hot.replication(), hot.metrics().read_bytes_other_replica)
 }
@@ -42,7 +31,7 @@ fn progress_families(progress: &ReplicationStatus, read_bytes: u64) -> Vec<Metri
 }
 
 /// Returns the numbers of segments with missing and with damaged copies.
-fn copy_families(copies: &CopyStatus) -> [MetricFamily; 2] {
+pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 2] {
     [
         MetricFamily::single(SEGMENTS_BELOW_COPIES, level(copies.counts.below_segments)),
         MetricFamily::single(SEGMENTS_SUSPECT, level(copies.counts.suspect_segments)),
@@ -66,7 +55,7 @@ mod tests {
             removed_replicas: 5,
             damaged_bytes: 6,
         };
-        let mut copies = CopyStatus { wanted: 3, counts: Default::default(), open_segments: 10 };
+        let mut copies = CopyStatus { wanted: 3, open_segments: 10, ..CopyStatus::default() };
         (copies.counts.below_segments, copies.counts.suspect_segments) = (7, 8);
         let mut families = progress_families(&progress, 9);
         families.extend(copy_families(&copies));

@@ -3,21 +3,22 @@
 
 use super::openapi::{Binary, OpenMetrics, PlainText};
 use super::{
-    Admin, bindings, buckets, cluster, datasets, decisions, dirty, drain, jobs, keys, migrations, objects,
-    openapi, policy, policy_explain, policy_outcomes, policy_plan, policy_trials, probes, settings, status,
-    store, tiers, traces, upstreams, workload_plans, workloads,
+    Admin, bindings, buckets, cluster, cluster_leaving, datasets, decisions, dirty, drain, jobs, keys,
+    migrations, objects, openapi, policy, policy_explain, policy_outcomes, policy_plan, policy_trials,
+    probes, settings, status, store, tiers, traces, upstreams, workload_plans, workloads,
 };
 use axum::Router;
 use mlgw_api::{
     AccessPlanInfo, AccessPlanList, ApplyRequest, BackupStatus, BindRequest, BucketInfo, BucketPage,
-    CheckInfo, ClusterInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList,
-    DecisionList, DirtyInfo, DiscardResult, EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList,
-    JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewAccessPlan, NewBackup,
-    NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage,
-    PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyOutcomes, PolicyTestResult, QuotaRequest,
-    RefreshRequest, RefreshResult, RollbackRequest, ScheduleRequest, SettingList, SimulateRequest,
-    SimulationRow, Status, TestRequest, TierDetail, TierList, TraceInfo, TraceList, UpstreamInfo,
-    UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo, WorkloadList,
+    CheckInfo, ClusterInfo, ClusterNodeChange, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
+    DatasetList, DecisionList, DirtyInfo, DiscardResult, DrainNodeRequest, EffectivePolicy, Explanation,
+    FreezeRequest, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo,
+    NewAccessPlan, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, NewTrace, ObjectInfo,
+    PinRequest, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyOutcomes,
+    PolicyTestResult, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, RollbackRequest,
+    ScheduleRequest, SettingList, SimulateRequest, SimulationRow, Status, TestRequest, TierDetail, TierList,
+    TraceInfo, TraceList, UpstreamInfo, UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo,
+    WorkloadList,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -108,6 +109,23 @@ routes! {
     post "/v1/cluster/tokens" => cluster::create_token,
         201 NewJoinTokenInfo: "The token, which is shown only once",
         errors 404 "NotClustered", 409 "TooManyJoinTokens";
+    /// Begin to drain a node of the cluster.
+    ///
+    /// Other nodes copy its segments and take its votes over. `GET /v1/cluster` has the progress.
+    post "/v1/cluster/nodes/{node}/drain" => cluster_leaving::drain,
+        optional body DrainNodeRequest,
+        202 ClusterNodeChange: "The node is draining",
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "TooFewNodes", 409 "WrongNodeState";
+    /// End the draining of a node.
+    post "/v1/cluster/nodes/{node}/undrain" => cluster_leaving::undrain,
+        202 ClusterNodeChange: "The node is active again",
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "WrongNodeState";
+    /// Remove a drained or lost node from the cluster for ever.
+    post "/v1/cluster/nodes/{node}/remove" => cluster_leaving::remove,
+        optional body RemoveNodeRequest,
+        202 ClusterNodeChange: "The node is leaving its groups, and is removed then",
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "NodeNotDrained", 409 "NodeAnswers",
+            409 "WrongNodeState";
     /// List upstream object stores.
     get "/v1/upstreams" => upstreams::list,
         200 UpstreamList: "The upstreams, sorted by name";

@@ -3,6 +3,7 @@
 mod calls;
 mod cluster;
 mod document;
+mod figures;
 mod policy;
 mod policy_trials;
 mod schema;

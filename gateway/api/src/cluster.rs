@@ -25,6 +25,8 @@ pub struct ClusterInfo {
     pub findings: Vec<HealthFinding>,
     /// Copies of segments on the storage nodes.
     pub copies: ClusterCopiesInfo,
+    /// Storage nodes that are drained or being removed, sorted by id.
+    pub leaving: Vec<ClusterLeavingInfo>,
     /// Nodes, sorted by id; those that were removed recently are included.
     pub nodes: Vec<ClusterNodeInfo>,
     /// Raft groups with a member on the responding node, sorted by id.
@@ -36,8 +38,8 @@ pub struct ClusterInfo {
 /// is no other storage node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterCopiesInfo {
-    /// Number of nodes that should have a copy of each sealed segment: 3, or all storage nodes if there are
-    /// fewer.
+    /// Number of nodes that should have a copy of each sealed segment: 3, or all storage nodes that stay if
+    /// there are fewer.
     pub wanted: u32,
     /// Number of sealed segments.
     pub segments: u64,
@@ -51,6 +53,21 @@ pub struct ClusterCopiesInfo {
     pub suspect_segments: u64,
     /// Number of open segments.
     pub open_segments: u64,
+}
+
+/// Segments that a storage node still has while it is drained or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterLeavingInfo {
+    /// Id of the node.
+    pub node: u64,
+    /// Number of sealed segments with a copy on the node, or of which it is the owner.
+    pub segments: u64,
+    /// Number of those of them that have all their copies on other nodes.
+    pub copied_segments: u64,
+    /// Number of open segments with a copy on the node.
+    pub open_segments: u64,
+    /// True if no segment needs the node any more.
+    pub done: bool,
 }
 
 /// A node of the cluster.
@@ -78,6 +95,17 @@ pub struct ClusterNodeInfo {
     pub first: bool,
     /// True if it answers the responding node; absent before the first attempt.
     pub reachable: Option<bool>,
+    /// True if it answers, serves requests for objects itself, and does not stop; absent before the first
+    /// attempt. A gateway serves none itself.
+    pub serves: Option<bool>,
+    /// Bytes of segments in its hot tier; absent for a gateway, for a node that does not answer, and for one
+    /// whose version does not state it.
+    pub used_bytes: Option<u64>,
+    /// Bytes that its hot tier can still store; absent as the used bytes are.
+    pub free_bytes: Option<u64>,
+    /// Index of the last log entry of the system group that it has applied; absent for a node that does not
+    /// answer, and for one whose version does not state it.
+    pub applied: Option<u64>,
 }
 
 /// A Raft group.
@@ -120,6 +148,34 @@ impl fmt::Debug for NewJoinTokenInfo {
             .field("expires", &self.expires)
             .finish_non_exhaustive()
     }
+}
+
+/// Request to drain a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DrainNodeRequest {
+    /// Copies that each segment keeps, 2 or 3; as many active storage nodes must be left. If absent, 3.
+    #[serde(default)]
+    #[schemars(range(min = 2, max = 3))]
+    pub to_copies: Option<u64>,
+}
+
+/// Request to remove a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveNodeRequest {
+    /// True if the node never returns: it is removed although segments need it. What only it had is lost.
+    #[serde(default)]
+    pub lost: bool,
+}
+
+/// State of a node after a change of its membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterNodeChange {
+    /// Id of the node.
+    pub node: u64,
+    /// State of its membership.
+    pub state: ClusterNodeState,
 }
 
 words! {

@@ -40,8 +40,9 @@ pub use admin_file::{ADMIN_FILE, AdminFile};
 pub use bindings::{BindRequest, BindingInfo, BindingMode, RefreshRequest, RefreshResult};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use cluster::{
-    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo,
-    ClusterNodeRole, ClusterNodeState, NewJoinTokenInfo,
+    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
+    ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState,
+    DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest,
 };
 pub use datasets::{
     DatasetInfo, DatasetList, DatasetReadiness, NewDataset, PinRequest, ResidencyInfo, ResidencyTier,

@@ -1,4 +1,4 @@
-//! Status of a server in one document.
+//! Status of a server in one document: in a cluster that of the responding node.
 //!
 //! Field names and their order are a stable interface for programs.
 
@@ -41,10 +41,13 @@ pub struct Status {
     pub syncs: Vec<SyncStatus>,
     /// Background jobs.
     pub jobs: Vec<JobStatus>,
-    /// The running policy.
-    pub policy: PolicyStatus,
+    /// The running policy; absent on a node of a cluster other than the first one, which runs the rules.
+    pub policy: Option<PolicyStatus>,
     /// Resource usage of the process.
     pub process: ProcessStatus,
+    /// The first node of the cluster, which has buckets, datasets, jobs and policies; absent on that node
+    /// itself, and on a server without peers.
+    pub first_node: Option<String>,
 }
 
 /// The S3 endpoint.

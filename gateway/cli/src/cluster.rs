@@ -1,4 +1,8 @@
-//! The commands `mlgw cluster status` and `mlgw cluster token`, which use the admin API of a member.
+//! The commands `mlgw cluster …` that use the admin API of a member.
+
+mod leaving;
+
+pub use leaving::{RemoveOptions, drain, remove, undrain};
 
 use super::client::Client;
 use super::figures::findings;
@@ -104,8 +108,9 @@ fn show(cluster: &ClusterInfo) -> String {
         ("copies", copies(cluster)),
         ("open", open_segments(cluster)),
     ]);
+    out += &leaving::lines(cluster);
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
-    let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "BUILD", "JOINED"];
+    let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "FREE", "USED", "BUILD", "JOINED"];
     out += &format!("\n{}", columns(head, &nodes));
     let groups: Vec<_> = cluster.groups.iter().map(group_row).collect();
     out + &format!("\n{}", columns(&["GROUP", "LEADER", "VOTERS", "LEARNERS", "BEHIND"], &groups))
@@ -140,7 +145,8 @@ fn copies(cluster: &ClusterInfo) -> String {
 fn can_be_complete(cluster: &ClusterInfo) -> bool {
     let is_usable = |node: &&ClusterNodeInfo| {
         let answers = node.own || node.reachable == Some(true);
-        answers && node.role == ClusterNodeRole::Storage && node.state != ClusterNodeState::Removed
+        let stays = matches!(node.state, ClusterNodeState::Joining | ClusterNodeState::Active);
+        answers && node.role == ClusterNodeRole::Storage && stays
     };
     let usable = cluster.nodes.iter().filter(is_usable).count();
     u32::try_from(usable).unwrap_or(u32::MAX) >= cluster.copies.wanted
@@ -165,13 +171,21 @@ fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Returns true if a storage node answers and does not serve: it starts or stops. A gateway never serves
+/// itself.
+fn is_idle(node: &ClusterNodeInfo) -> bool {
+    node.role == ClusterNodeRole::Storage && node.serves == Some(false)
+}
+
 fn node_row(node: &ClusterNodeInfo) -> Vec<String> {
     let answers = match (node.own, node.reachable) {
         (true, _) => "this node",
+        (false, Some(true)) if is_idle(node) => "not serving",
         (false, Some(true)) => "yes",
         (false, Some(false)) => "no",
         (false, None) => "unknown",
     };
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| ByteSize(bytes).human());
     vec![
         node.id.to_string(),
         node.name.clone(),
@@ -179,6 +193,8 @@ fn node_row(node: &ClusterNodeInfo) -> Vec<String> {
         node.role.to_string(),
         node.state.to_string(),
         answers.to_owned(),
+        size(node.free_bytes),
+        size(node.used_bytes),
         node.build.clone(),
         node.joined.clone(),
     ]
@@ -234,10 +250,14 @@ mod tests {
             own: id == 1,
             first: id == 1,
             reachable: Some(true),
+            serves: Some(role == ClusterNodeRole::Storage),
+            used_bytes: (role == ClusterNodeRole::Storage).then_some(28 << 30),
+            free_bytes: (role == ClusterNodeRole::Storage).then_some(100 << 30),
+            applied: Some(120),
         }
     }
 
-    fn cluster() -> ClusterInfo {
+    pub(super) fn cluster() -> ClusterInfo {
         let member = |node, part, lag_bytes| ClusterMemberInfo { node, part, lag_bytes };
         ClusterInfo {
             cluster: "00000000000000ab".into(),
@@ -246,6 +266,7 @@ mod tests {
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
             findings: vec![],
+            leaving: vec![],
             copies: ClusterCopiesInfo {
                 wanted: 1,
                 segments: 120,
@@ -297,9 +318,9 @@ mod tests {
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
             "open         2 segments, on one node alone\n",
-            "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    BUILD  JOINED\n",
-            "1     n1    10.0.0.1:9002  storage  active  this node  0.1.0  2026-11-27T00:00:00.000Z\n",
-            "2     n2    10.0.0.2:9002  gateway  active  yes        0.1.0  2026-11-27T00:00:00.000Z\n",
+            "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    FREE       USED      BUILD  JOINED\n",
+            "1     n1    10.0.0.1:9002  storage  active  this node  100.0 GiB  28.0 GiB  0.1.0  2026-",
+            "2     n2    10.0.0.2:9002  gateway  active  yes        -          -         0.1.0  2026-",
             "GROUP  LEADER   VOTERS  LEARNERS  BEHIND\n",
             "0      1        1       2         node 2 by 2.0 MiB\n",
             "1      unknown  -       -         -\n",
@@ -307,6 +328,21 @@ mod tests {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
         assert!(text.lines().all(|line| line.len() <= 110), "{text}");
+    }
+
+    #[test]
+    fn a_storage_node_that_answers_and_does_not_serve_is_shown() {
+        let shown = |serves, reachable| {
+            let other = node(2, ClusterNodeRole::Storage);
+            let nodes = vec![ClusterNodeInfo { serves, reachable, ..other }];
+            let text = show(&ClusterInfo { nodes, ..cluster() });
+            let line = text.lines().find(|line| line.starts_with("2     n2 "));
+            line.unwrap_or_else(|| panic!("no line of the node in\n{text}")).to_owned()
+        };
+        assert!(shown(Some(true), Some(true)).contains("  yes "));
+        assert!(shown(Some(false), Some(true)).contains("  not serving  "));
+        assert!(shown(None, Some(true)).contains("  yes "), "an earlier version of the server");
+        assert!(shown(Some(false), Some(false)).contains("  no "));
     }
 
     #[test]

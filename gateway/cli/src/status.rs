@@ -5,7 +5,7 @@ use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, counted, pairs, text_line};
 use super::{CliError, Global, discover};
 use http::Method;
-use mlgw_api::{Health, HealthFinding, SettingList, Status};
+use mlgw_api::{CatalogueStatus, Health, HealthFinding, SettingList, Status};
 use mlgw_common::ByteSize;
 use mlgw_config::{Address, SettingType as _};
 
@@ -56,12 +56,29 @@ pub(super) fn headline(status: &Status) -> String {
 }
 
 fn show(status: &Status) -> String {
-    let Status { s3, catalogue, process, .. } = status;
     let mut out = text_line(&headline(status));
     for line in findings(&status.findings) {
         out += &text_line(&line);
     }
-    let facts = pairs(&[
+    out += &format!("\n{}", facts(status));
+    if !status.tiers.is_empty() {
+        out += &format!("\n{}", tiers(&status.tiers));
+    }
+    let recent = &status.recent;
+    out += &if recent.operations.is_empty() {
+        format!("\nNo request in the last {:.0} s.\n", recent.seconds)
+    } else {
+        format!("\nIn the last {:.0} s:\n{}", recent.seconds, operations(&recent.operations, recent.seconds))
+    };
+    format!("{out}\n{}", syncs(&status.syncs))
+}
+
+/// Formats the facts about the server. Another node than the first one of a cluster has no policy and no jobs
+/// of datasets, and names the node that has them.
+fn facts(status: &Status) -> String {
+    let Status { s3, catalogue, process, .. } = status;
+    let counts = [counted(catalogue.buckets, "bucket"), counted(catalogue.access_keys, "access key")];
+    let mut facts = vec![
         ("up", format!("{}, since {}", age(status.uptime_seconds), status.started)),
         ("data", format!("{}, durability {}", status.data_dir, status.durability)),
         (
@@ -71,48 +88,37 @@ fn show(status: &Status) -> String {
                 s3.endpoint, s3.connections, s3.connections_limit, s3.inflight_requests
             ),
         ),
-        (
-            "catalogue",
-            format!(
-                "{}, {}",
-                counted(catalogue.buckets, "bucket"),
-                counted(catalogue.access_keys, "access key")
-            ),
-        ),
-        (
-            "raft",
-            format!(
-                "{} commands applied in {} entries, {} rejected, {} waiting; log {} of {}, purged {} times",
-                catalogue.commands_applied,
-                catalogue.entries_applied,
-                catalogue.commands_rejected,
-                catalogue.queued_commands,
-                ByteSize(catalogue.log_bytes).human(),
-                ByteSize(catalogue.log_bytes_max).human(),
-                catalogue.snapshots
-            ),
-        ),
+        ("catalogue", counts.join(", ")),
+        ("raft", raft(catalogue)),
         ("jobs", jobs(status)),
-        ("policy", policy(&status.policy)),
-        (
-            "process",
-            format!(
-                "{} of CPU, {} of RAM, {} of {} files open",
-                time(Some(process.cpu_seconds)),
-                ByteSize(process.resident_bytes).human(),
-                process.open_files,
-                process.open_files_max
-            ),
+    ];
+    facts.extend(status.policy.iter().map(|of| ("policy", policy(of))));
+    facts.push((
+        "process",
+        format!(
+            "{} of CPU, {} of RAM, {} of {} files open",
+            time(Some(process.cpu_seconds)),
+            ByteSize(process.resident_bytes).human(),
+            process.open_files,
+            process.open_files_max
         ),
-    ]);
-    let recent = &status.recent;
-    out += &format!("\n{facts}\n{}\n", tiers(&status.tiers));
-    out += &if recent.operations.is_empty() {
-        format!("No request in the last {:.0} s.\n", recent.seconds)
-    } else {
-        format!("In the last {:.0} s:\n{}", recent.seconds, operations(&recent.operations, recent.seconds))
-    };
-    format!("{out}\n{}", syncs(&status.syncs))
+    ));
+    let rest = "has policies, datasets, jobs and remote-backed buckets";
+    facts.extend(status.first_node.iter().map(|first| ("first node", format!("{first} {rest}"))));
+    pairs(&facts)
+}
+
+fn raft(catalogue: &CatalogueStatus) -> String {
+    format!(
+        "{} commands applied in {} entries, {} rejected, {} waiting; log {} of {}, purged {} times",
+        catalogue.commands_applied,
+        catalogue.entries_applied,
+        catalogue.commands_rejected,
+        catalogue.queued_commands,
+        ByteSize(catalogue.log_bytes).human(),
+        ByteSize(catalogue.log_bytes_max).human(),
+        catalogue.snapshots
+    )
 }
 
 fn jobs(status: &Status) -> String {
@@ -162,6 +168,25 @@ mod tests {
             assert!(text.contains(says), "{says:?} is missing in\n{text}");
         }
         assert!(text.lines().count() < 25 && text.lines().all(|line| line.len() <= 110), "{text}");
+    }
+
+    #[test]
+    fn another_node_shows_its_own_part_and_names_the_first_node() {
+        let mut status = healthy();
+        (status.policy, status.first_node) = (None, Some("node 1 (n1, 10.0.0.1:9002)".into()));
+        let text = show(&status);
+        for says in [
+            "first node  node 1 (n1, 10.0.0.1:9002) has policies, datasets, jobs and remote-backed buckets\n",
+            "hot   1000     10.0 GiB  100.0 GiB",
+            "raft        100 commands applied in 5 entries",
+        ] {
+            assert!(text.contains(says), "{says:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("\npolicy"), "{text}");
+        status.tiers.clear();
+        let gateway = show(&status);
+        assert!(!gateway.contains("TIER") && gateway.contains("SYNCS OF"), "{gateway}");
+        assert!(!show(&healthy()).contains("first node"));
     }
 
     #[test]

@@ -96,7 +96,11 @@ impl StatusPoller {
 
     async fn poll(&mut self) -> Result<StatusPair, CliError> {
         let now: Status = self.client.get("/v1/status").await?;
-        let JobList { jobs } = self.client.get("/v1/jobs?active=true").await?;
+        // Another node than the first one of a cluster has no jobs.
+        let JobList { jobs } = match now.first_node {
+            Some(_) => JobList { jobs: Vec::new() },
+            None => self.client.get("/v1/jobs?active=true").await?,
+        };
         let at = Instant::now();
         // The page has no gauges of metrics while these do not answer.
         let figures = if self.has_figures { self.figures().await.ok() } else { None };
@@ -189,7 +193,7 @@ mod tests {
     use crate::canned_server::{CannedServer, response};
     use crate::client::ServerTarget;
     use crate::stdout::StdoutStream;
-    use mlgw_api::JobList;
+    use mlgw_api::{JobList, Status};
     use mlgw_common::Secret;
     use mlgw_testing::sample_status::healthy;
     use serde::Serialize;
@@ -200,6 +204,18 @@ mod tests {
     fn json(document: &impl Serialize) -> String {
         let body = serde_json::to_string(document).unwrap();
         response("200 OK", &[("content-length", &body.len().to_string())], &body)
+    }
+
+    #[tokio::test]
+    async fn no_jobs_are_requested_from_a_node_that_names_the_first_one() {
+        let status = Status { first_node: Some("node 1".into()), ..healthy() };
+        // A second request would meet no server.
+        let server = CannedServer::start(vec![json(&status)]);
+        let (endpoint, secret) = (server.endpoint(), Secret::new("secret"));
+        let target = ServerTarget { endpoint, access_key: "AK".into(), secret };
+        let mut poller = StatusPoller::new(target, &TopArgs { interval: 0.1, count: Some(1) }).unwrap();
+        assert_eq!(poller.poll().await.unwrap().jobs.len(), 0);
+        assert_eq!(server.requests().len(), 1);
     }
 
     #[tokio::test]

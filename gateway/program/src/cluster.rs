@@ -1,11 +1,12 @@
-//! The command `mlgw cluster …`: makes a stopped server the first node of a cluster, adds nodes, and shows
-//! nodes and groups.
+//! The command `mlgw cluster …`: makes a stopped server the first node of a cluster, adds and removes nodes,
+//! and shows nodes and groups.
 
 mod join;
 
 use crate::store::{DataDirArgs, failure};
 use clap::Subcommand;
 use join::JoinArgs;
+use mlgw_cli::cluster::RemoveOptions;
 use mlgw_cli::output::Out;
 use mlgw_cli::progress::CommandProgress;
 use mlgw_cli::{CliError, Global, cluster, run_async};
@@ -24,6 +25,27 @@ pub(super) enum ClusterCommand {
     Join(JoinArgs),
     /// Nodes and Raft groups of the cluster, with findings.
     Status,
+    /// Empty a node, so that it can be removed: others copy its segments and take its votes over.
+    Drain {
+        /// Id of the node.
+        node: u64,
+        /// Keep so many copies of each segment, 2 or 3; as many active storage nodes must be left.
+        #[arg(long, value_name = "COPIES", value_parser = clap::value_parser!(u64).range(2..=3))]
+        to_copies: Option<u64>,
+    },
+    /// End the draining of a node: it is active again.
+    Undrain {
+        /// Id of the node.
+        node: u64,
+    },
+    /// Remove a drained node for ever. Its id is never used again.
+    Remove {
+        /// Id of the node.
+        node: u64,
+        /// The node never returns: remove it although it is not drained. What only it has is lost.
+        #[arg(long)]
+        lost: bool,
+    },
 }
 
 pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<(), CliError> {
@@ -32,6 +54,11 @@ pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<
         ClusterCommand::Token => run_async(cluster::token(global, out)),
         ClusterCommand::Join(args) => join::run(args, out),
         ClusterCommand::Status => run_async(cluster::status(global, out)),
+        ClusterCommand::Drain { node, to_copies } => run_async(cluster::drain(global, out, node, to_copies)),
+        ClusterCommand::Undrain { node } => run_async(cluster::undrain(global, out, node)),
+        ClusterCommand::Remove { node, lost } => {
+            run_async(cluster::remove(global, out, node, RemoveOptions { is_lost: lost }))
+        }
     }
 }
 

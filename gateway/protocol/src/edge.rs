@@ -1,8 +1,9 @@
 //! The S3 edge of a node: it serves each request itself, or forwards it to a member of the key's group.
 //!
 //! A node without peers serves everything. A member serves all keys except those of remote-backed buckets,
-//! which it forwards to the node that serves them. A node that stores nothing forwards everything; it has no
-//! objects and no segments, and needs only the parts of [`ForwardingEdge`].
+//! which it forwards to the node that serves them. While it is drained it forwards all changes too. A node
+//! that stores nothing forwards everything; it has no objects and no segments, and needs only the parts of
+//! [`ForwardingEdge`].
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;
@@ -13,11 +14,11 @@ use crate::response::{ResponseBody, S3Response, S3Result};
 use crate::{Gateway, finish_error, handle, refuse};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
-use http::Request;
 use http::request::Parts;
+use http::{Method, Request};
 use http_body_util::{BodyDataStream, BodyExt as _};
-use mlgw_common::Clock;
 use mlgw_common::limits::SMALL_BODY_BYTES;
+use mlgw_common::{Clock, NodeId};
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::{
     DeclaredBody, ForwardFailure, ForwardedBody, ForwardedContext, ForwardedResponse, ForwardedTarget,
@@ -96,6 +97,9 @@ impl S3Edge {
 impl MemberEdge {
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
         let (head, body) = request.into_parts();
+        if self.hands_over(&head) {
+            return self.forwarding.handle(Request::from_parts(head, body), peer).await;
+        }
         // A target that is not well-formed is refused by any node.
         let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
         let other_owner = other_owner(&self.gateway, &head, &target).await;
@@ -105,6 +109,19 @@ impl MemberEdge {
             Err(error) => refuse(&self.gateway, &head, &peer, unavailable(error)),
         }
     }
+
+    /// True for a change while this node leaves: another node stores what it appends. Reads are answered
+    /// here. A map without this node is the sign of that; one without any node has not arrived yet.
+    fn hands_over(&self, head: &Parts) -> bool {
+        let is_change = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        is_change && is_left_out(&self.forwarding.routes.borrow(), self.forwarding.ids.node())
+    }
+}
+
+/// True if a map has nodes for buckets of all kinds, and not this one.
+fn is_left_out(table: &RouteTable, node: NodeId) -> bool {
+    let members = &table.members_of(RouteTarget::default()).members;
+    !members.is_empty() && !members.contains(&node)
 }
 
 impl ForwardingEdge {
@@ -183,5 +200,22 @@ async fn response_body(body: ForwardedBody) -> Result<ResponseBody, S3Error> {
         }
         Some(bytes) => Ok(ResponseBody::sized(bytes, BodyDataStream::new(body))),
         None => Ok(ResponseBody::KeptAlive(futures_util::StreamExt::boxed(BodyDataStream::new(body)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_left_out;
+    use mlgw_common::NodeId;
+    use mlgw_forwarding::route::RangeMembers;
+    use mlgw_forwarding::{MapEpoch, RouteTable};
+
+    #[test]
+    fn a_node_is_left_out_by_a_map_with_other_nodes() {
+        let members = [1, 3].map(NodeId).to_vec();
+        let table = RouteTable::new(MapEpoch(1), RangeMembers { members, leader: None });
+        assert!(is_left_out(&table, NodeId(2)));
+        assert!(!is_left_out(&table, NodeId(3)));
+        assert!(!is_left_out(&RouteTable::default(), NodeId(2)), "the map has not arrived");
     }
 }

@@ -72,8 +72,8 @@ pub enum ServeError {
     },
     /// The node runs on an old copy of its disk.
     #[error(
-        "a peer knows a later start of this node: it runs on an old copy of its data directory. Stop the \
-         copy, or remove this node and let it join under a new id, with an empty data directory"
+        "the other nodes refuse this node: it was removed, or it runs on an old copy of its data directory. \
+         Stop the copy, or remove this node and let it join under a new id, with an empty data directory"
     )]
     Superseded,
     /// A listener did not open.

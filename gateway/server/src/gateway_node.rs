@@ -26,7 +26,7 @@ pub(super) struct GatewayNode {
     pub(super) machine: MachineSizes,
     pub(super) files: FileBudget,
     pub(super) clock: Arc<dyn Clock>,
-    catalogue: Catalogue,
+    pub(super) catalogue: Catalogue,
     pub(super) cluster: ClusterNode,
     pub(super) keyring: Keyring,
 }

@@ -71,7 +71,9 @@ impl RunningServer {
         let metrics = Arc::new(metrics);
         let jobs = jobs_of(engine);
         let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, listeners.endpoint.clone())?);
-        let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
+        let sampled = Arc::clone(&admin);
+        let sampling = keep_samples(move || sampled.recent.push(sampled.sample()));
+        let samples = AbortOnDropHandle::new(tokio::spawn(sampling));
         banner::print(&BannerFacts {
             config: &config,
             data: banner::stored_data(&config, &engine.machine, engine.dir.node()),
@@ -177,11 +179,11 @@ fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
     )
 }
 
-/// Periodically stores snapshots of the counters. Never returns.
-async fn keep_samples(admin: Arc<Admin>) {
+/// Periodically stores a snapshot of the counters, by `push`. Never returns.
+pub(super) async fn keep_samples(push: impl Fn()) {
     loop {
         mlgw_common::time::sleep(recent::SNAPSHOT_INTERVAL).await;
-        admin.recent.push(admin.sample());
+        push();
     }
 }
 

@@ -15,21 +15,24 @@ use super::listeners::{
 };
 use super::logging::LogControl;
 use super::reload::ReloadedParts;
-use super::running::serve_peers;
+use super::running::{keep_samples, serve_peers};
 use super::segment_store;
 use super::signals::Signals;
 use super::start::ClusterPart;
 use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
-use mlgw_admin::{Admin, MemberAdmin};
+use mlgw_admin::{Admin, MemberAdmin, MemberStorage};
 use mlgw_common::Clock;
+use mlgw_common::histogram::Durations;
 use mlgw_config::{Config, ConfigSources, LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
 use mlgw_listener::tls::Certificate;
+use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_store::data_dir::DataDir;
 use mlgw_telemetry::GatewayMetrics;
+use mlgw_telemetry::recent::{CounterSnapshot, RecentCounters};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,6 +43,7 @@ use tokio_util::task::AbortOnDropHandle;
 #[derive(Clone, Copy)]
 struct MemberParts<'a> {
     dir: &'a DataDir,
+    catalogue: &'a Catalogue,
     cluster: &'a ClusterNode,
     machine: &'a MachineSizes,
     files: FileBudget,
@@ -55,6 +59,7 @@ pub(super) struct RunningMember {
     admin_file: PathBuf,
     certificate: Option<Certificate>,
     _certificate_watch: Option<AbortOnDropHandle<()>>,
+    _samples: AbortOnDropHandle<()>,
     listeners: OpenListeners,
     shutdown_delay: Duration,
     drain_timeout: Duration,
@@ -63,8 +68,9 @@ pub(super) struct RunningMember {
 impl RunningMember {
     /// Starts a node that stores nothing.
     pub(super) async fn forward(node: &GatewayNode, loaded: LoadedConfig) -> Result<Self, ServeError> {
-        let GatewayNode { dir, cluster, machine, files, clock, keyring, .. } = node;
-        let parts = MemberParts { dir, cluster, machine, files: *files, clock, keyring, engine: None };
+        let GatewayNode { dir, catalogue, cluster, machine, files, clock, keyring, .. } = node;
+        let (files, engine) = (*files, None);
+        let parts = MemberParts { dir, catalogue, cluster, machine, files, clock, keyring, engine };
         Self::start(parts, loaded).await
     }
 
@@ -74,15 +80,15 @@ impl RunningMember {
         cluster: &ClusterNode,
         loaded: LoadedConfig,
     ) -> Result<Self, ServeError> {
-        let ServerEngine { dir, machine, files, clock, keyring, .. } = engine;
-        let parts =
-            MemberParts { dir, cluster, machine, files: *files, clock, keyring, engine: Some(engine) };
+        let ServerEngine { dir, catalogue, machine, files, clock, keyring, .. } = engine;
+        let (files, engine) = (*files, Some(engine));
+        let parts = MemberParts { dir, catalogue, cluster, machine, files, clock, keyring, engine };
         Self::start(parts, loaded).await
     }
 
     async fn start(parts: MemberParts<'_>, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
-        let MemberParts { dir, cluster, files, clock, keyring, machine, engine } = parts;
+        let MemberParts { dir, cluster, files, clock, keyring, machine, engine, .. } = parts;
         let listeners = BoundListeners::open(&config).await?;
         let admin_file = listeners.write_admin_file(dir.path(), keyring)?;
         let mut metrics = metrics_of(&config, dir.node())?;
@@ -90,7 +96,8 @@ impl RunningMember {
             metrics.objects = Arc::clone(&engine.objects.metrics);
         }
         let metrics = Arc::new(metrics);
-        let admin = Arc::new(member_admin(&parts, loaded, &metrics)?);
+        let admin = Arc::new(member_admin(&parts, loaded, &metrics, listeners.endpoint.clone())?);
+        let samples = start_samples(&admin);
         banner::print(&BannerFacts {
             config: &config,
             data: match engine {
@@ -132,6 +139,7 @@ impl RunningMember {
             admin_file,
             certificate,
             _certificate_watch: watch,
+            _samples: samples,
             listeners,
             shutdown_delay: shutdown_delay(&config, ClusterPart::Member),
             drain_timeout: config.drain_timeout,
@@ -143,8 +151,8 @@ impl RunningMember {
         let parts =
             ReloadedParts { log, metrics: &self.admin.metrics, certificate: self.certificate.as_ref() };
         parts.reload(&self.admin.loaded, sources, |config: &Config| {
-            if let Some(tiers) = &self.admin.tiers {
-                segment_store::apply_settings(config, &tiers.hot);
+            if let Some(storage) = &self.admin.storage {
+                segment_store::apply_settings(config, &storage.tiers.hot);
             }
         });
     }
@@ -164,25 +172,47 @@ impl RunningMember {
     }
 }
 
+/// Starts to store snapshots of the counters.
+fn start_samples(admin: &Arc<MemberAdmin>) -> AbortOnDropHandle<()> {
+    let admin = Arc::clone(admin);
+    let sampling = keep_samples(move || admin.recent.push(admin.sample()));
+    AbortOnDropHandle::new(tokio::spawn(sampling))
+}
+
 /// Returns the state of the admin API.
 fn member_admin(
     parts: &MemberParts<'_>,
     loaded: LoadedConfig,
     metrics: &Arc<GatewayMetrics>,
+    endpoint: String,
 ) -> Result<MemberAdmin, ServeError> {
-    let tiers = parts.engine.map(|engine| engine.tiers.clone());
     Ok(MemberAdmin {
         cluster: parts.cluster.clone(),
         keyring: parts.keyring.clone(),
         connections_max: parts.files.connections,
         metrics: Arc::clone(metrics),
+        recent: RecentCounters::new(CounterSnapshot::take(metrics, Durations::default())),
         audit: audit_of(&loaded.config, parts.dir.path())?,
         clock: Arc::clone(parts.clock),
         loaded: ArcSwap::from_pointee(loaded),
         machine: *parts.machine,
+        node: parts.dir.node().node.to_string(),
+        endpoint,
         started: parts.clock.now(),
         rules: Admin::rules(),
         ready: AtomicBool::new(true),
-        tiers,
+        catalogue: parts.catalogue.clone(),
+        storage: parts.engine.map(storage_of),
     })
+}
+
+/// Returns the parts of a storage node that its metrics and its status are made from.
+fn storage_of(engine: &ServerEngine) -> MemberStorage {
+    MemberStorage {
+        tiers: engine.tiers.clone(),
+        upstreams: Arc::clone(&engine.upstreams),
+        decisions: engine.decisions.clone(),
+        scrub: Arc::clone(&engine.scrub),
+        compressor: Arc::clone(&engine.objects.compressor),
+    }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use mlgw_common::{Clock, NodeId};
 use mlgw_config::{Config, Durability};
 use mlgw_metadata::Catalogue;
-use mlgw_node::{ClusterNode, SegmentServer};
+use mlgw_node::{ClusterNode, SegmentServer, SegmentSpace};
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::flash::FlashBudget;
 use mlgw_segments::hot::{
@@ -84,6 +84,11 @@ impl SegmentServer for LocalReplicas {
     fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
         let hot = self.0.clone();
         Box::pin(async move { hot.close_replica(&request).await.map_err(|refused| refused.to_string()) })
+    }
+
+    fn space(&self) -> SegmentSpace {
+        let metrics = self.0.metrics();
+        SegmentSpace { used_bytes: metrics.used_bytes, free_bytes: metrics.room_bytes }
     }
 }
 

@@ -112,6 +112,21 @@ metrics! {
         "Requests that this node forwards to members of a cluster: accepted, not_accepted (by any member), \
          lost (accepted, and the answer did not arrive); and attempts at members that did not accept: \
          not_mine (it does not own the key), busy, refused (it runs another version), unreachable"
+    CLUSTER_NODES: Gauge "mlgw_cluster_nodes" ["answers"]
+        "Other nodes of the cluster that this node calls, by whether they answer it: yes, no"
+    CLUSTER_CONNECTIONS: Gauge "mlgw_cluster_connections" ["channel"]
+        "Open connections with other nodes of the cluster, in both directions, by channel: control (votes, \
+         heartbeats, probes), log (of the catalogue, and appends to segments), bulk (forwarded requests, \
+         copies, snapshots)"
+    CLUSTER_CONNECTS: Counter "mlgw_cluster_connects_total" ["channel" "result"]
+        "Attempts to connect with other nodes: dialed (by this node), accepted (dialed by another node), \
+         failed (dials of this node)"
+    CLUSTER_CALLS: Gauge "mlgw_cluster_calls" ["channel"]
+        "Calls of this node to other nodes that wait for an answer"
+    CLUSTER_STREAMS: Gauge "mlgw_cluster_streams" ["channel"]
+        "Streams that this node opened to other nodes and whose bodies have not ended"
+    CLUSTER_BYTES: Counter "mlgw_cluster_bytes_total" ["channel" "direction"]
+        "Bytes exchanged with other nodes, before encryption: in and out"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
         "Time spent in a queue before the work began: append (for the next write to a segment), commit (for \
          the next log entry), disk_read (for a slot of the disk and a thread); and for a slot of a disk \
@@ -131,7 +146,8 @@ metrics! {
     QUARANTINED: Gauge "mlgw_quarantined_blocks" ["tier"]
         "Stored blocks of objects that are known to be corrupt; reads of them fail"
     TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
-        "Objects with data in a tier; for the memory tier, cached pieces of objects"
+        "Objects with data in a tier; for the memory tier, cached pieces of objects. The first node of a \
+         cluster alone exposes hot, for all nodes"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
         "Bytes stored in a tier; `copies` are cached data of remote-backed buckets"
     TIER_LIMIT: Gauge "mlgw_tier_limit_bytes" ["tier"]
@@ -320,6 +336,8 @@ pub fn documentation() -> String {
          `/metrics` on `admin.listen` (or `metrics.listen`) serves them in the OpenMetrics text format,\n\
          without authentication. Labels are bounded: no label value comes from a request; the 200 largest\n\
          buckets have their own value, and `other` is the rest. Units are part of the names.\n\
+         In a cluster each node counts its own requests, disks and connections. Metrics of buckets,\n\
+         datasets, jobs, policies and remote-backed buckets are those of the first node alone.\n\
          [OPERATIONS.md](OPERATIONS.md) lists the metrics to watch.\n\n\
          | metric | kind | labels | description |\n| --- | --- | --- | --- |\n",
     );

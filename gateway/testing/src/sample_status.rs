@@ -79,18 +79,19 @@ pub fn healthy() -> Status {
             p99_seconds: Some(0.002),
         }],
         jobs: vec![JobStatus { job: "release".into(), waiting: 0 }],
-        policy: PolicyStatus {
+        policy: Some(PolicyStatus {
             version: 3,
             rules_act: 20,
             rules_observe: 4,
             learning: true,
             ..PolicyStatus::default()
-        },
+        }),
         process: ProcessStatus {
             cpu_seconds: 12.5,
             resident_bytes: 72 << 20,
             open_files: 50,
             open_files_max: 1 << 20,
         },
+        first_node: None,
     }
 }

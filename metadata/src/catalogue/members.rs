@@ -53,6 +53,12 @@ impl Catalogue {
         self.inner.groups.get(group).map(|member| member.voters()).unwrap_or_default()
     }
 
+    /// True if a group on this node has a node as a voter or a learner, as this node knows it.
+    #[must_use]
+    pub fn is_in_any_group(&self, node: NodeId) -> bool {
+        self.inner.groups.all().iter().any(|member| member.has_node(node))
+    }
+
     /// True for a node of a cluster, also while it is the only one.
     #[must_use]
     pub fn is_clustered(&self) -> bool {

@@ -90,6 +90,13 @@ impl Catalogue {
     pub async fn until_applied_elsewhere(&self) {
         self.inner.until_applied_elsewhere().await;
     }
+
+    /// Index of the last entry of the system group that this node has applied; `None` before the first one,
+    /// or if the store cannot be read.
+    #[must_use]
+    pub fn applied_index(&self) -> Option<u64> {
+        self.inner.applied_position().map(|position| position.index)
+    }
 }
 
 impl CatalogueInner {
@@ -105,12 +112,15 @@ impl CatalogueInner {
         self.ask_readers(ReadersCall { group, applied: Some(applied), bodies, segments: Vec::new() }).await
     }
 
+    /// Returns the last entry of the system group that this node has applied.
+    fn applied_position(&self) -> Option<LogPosition> {
+        let row = self.groups.system().state().get(&MetaRow::Applied.row()).ok().flatten()?;
+        decode(&row).ok()
+    }
+
     /// Waits as [`Catalogue::until_applied_elsewhere`] does, at most [`APPLIED_ELSEWHERE_MAX`].
     async fn until_applied_elsewhere(&self) {
-        let position = self.groups.system().state().get(&MetaRow::Applied.row());
-        let Some(applied) = position.ok().flatten().and_then(|row| decode::<LogPosition>(&row).ok()) else {
-            return;
-        };
+        let Some(applied) = self.applied_position() else { return };
         let until = Instant::now() + APPLIED_ELSEWHERE_MAX;
         loop {
             let question =

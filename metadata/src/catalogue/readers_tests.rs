@@ -150,11 +150,14 @@ async fn after_the_wait_for_other_nodes_all_of_them_know_a_changed_access_key() 
         let credential =
             Credential { access_key: "AK".into(), description: description.clone(), ..Credential::default() };
         let put = Command::from(Change::PutCredential(PutCredential { credential }));
+        let before = nodes.leader().applied_index();
+        assert!(before.is_some(), "entries were applied");
         until(async || nodes.leader().propose(put.clone()).await.ok()).await;
         nodes.leader().until_applied_elsewhere().await;
         for (node, catalogue) in &nodes.cluster.nodes {
             let known = catalogue.credential("AK").map(|key| key.description.clone());
             assert_eq!(known.as_ref(), Some(&description), "node {node}");
+            assert!(catalogue.applied_index() > before, "node {node} has applied the change");
         }
     }
 }

@@ -169,6 +169,12 @@ impl Group {
         voters.into_iter().map(NodeId).collect()
     }
 
+    /// True if a node is a voter or a learner of the group, as this member knows it.
+    pub(crate) fn has_node(&self, node: NodeId) -> bool {
+        let metrics = self.raft.metrics();
+        metrics.borrow_watched().membership_config.membership().get_node(&node.0).is_some()
+    }
+
     fn status(
         &self,
         metrics: &RaftMetrics<RaftTypes>,

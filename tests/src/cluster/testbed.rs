@@ -411,6 +411,13 @@ impl TestCluster {
         assert_eq!(status.code(), Some(0), "{}", process.log());
     }
 
+    /// Waits until a node that the others refuse has ended, with an error.
+    pub(super) fn until_refused(&mut self, id: usize) {
+        let mut process = self.member_mut(id).process.take().expect("it runs");
+        let status = process.wait_exit();
+        assert!(!status.success(), "{status:?}\n{}", process.log());
+    }
+
     /// `kill -9`: the process of the node has ended when this returns.
     pub(super) fn kill(&mut self, id: usize) {
         self.member_mut(id).process.take().expect("it runs").kill();

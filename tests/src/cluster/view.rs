@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterView {
     pub(super) copies: CopiesView,
+    pub(super) leaving: Vec<LeavingView>,
     pub(super) nodes: Vec<NodeView>,
     pub(super) groups: Vec<GroupView>,
 }
@@ -20,6 +21,13 @@ pub(super) struct CopiesView {
     pub(super) below_segments: usize,
     pub(super) suspect_segments: usize,
     pub(super) open_segments: usize,
+}
+
+/// A storage node that leaves.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct LeavingView {
+    pub(super) node: usize,
+    pub(super) done: bool,
 }
 
 /// A node.

@@ -1,16 +1,29 @@
 //! Cases of each decision about copies, and the order of the tasks.
 
 use super::{
-    COPIES, CopyCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode,
-    count_copies, next_tasks, weight,
+    COPIES, CopyCounts, LeavingCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts,
+    StorageNode, count_copies, count_leaving, is_lost, next_tasks, weight,
 };
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::BTreeSet;
 
 /// Nodes 1 to `count`; those in `down` do not answer.
 fn nodes(count: u64, down: &[u64]) -> Vec<StorageNode> {
-    let node = |node| StorageNode { node: NodeId(node), is_reachable: !down.contains(&node) };
+    let node =
+        |node| StorageNode { node: NodeId(node), is_reachable: !down.contains(&node), is_leaving: false };
     (1..=count).map(node).collect()
+}
+
+/// These nodes, of which some leave.
+fn leaving(mut nodes: Vec<StorageNode>, leaving: &[u64]) -> Vec<StorageNode> {
+    nodes.iter_mut().for_each(|node| node.is_leaving = leaving.contains(&node.node.0));
+    nodes
+}
+
+/// These nodes without the removed ones.
+fn without(mut nodes: Vec<StorageNode>, removed: &[u64]) -> Vec<StorageNode> {
+    nodes.retain(|node| !removed.contains(&node.node.0));
+    nodes
 }
 
 /// A segment with good replicas, and marked ones.
@@ -47,7 +60,7 @@ fn nodes_with(kind: RepairKind, nodes: &[StorageNode], facts: &SegmentFacts) -> 
 
 #[test]
 fn as_many_nodes_copy_as_replicas_are_missing() {
-    for id in 0..50 {
+    for id in 1..50 {
         assert_eq!(nodes_with(RepairKind::Copy, &nodes(6, &[]), &segment(id, &[1, 2, 3], &[])), [0; 0]);
         let one = nodes_with(RepairKind::Copy, &nodes(6, &[]), &segment(id, &[1, 2], &[]));
         assert!(one.len() == 1 && one[0] > 2, "{one:?}");
@@ -65,7 +78,7 @@ fn copies_are_limited_by_the_number_of_nodes() {
 
 #[test]
 fn the_choice_passes_to_another_node_while_the_first_one_is_down() {
-    for id in 0..50 {
+    for id in 1..50 {
         let facts = segment(id, &[1, 2], &[]);
         let first = nodes_with(RepairKind::Copy, &nodes(5, &[]), &facts)[0];
         let second = nodes_with(RepairKind::Copy, &nodes(5, &[first]), &facts);
@@ -85,7 +98,7 @@ fn a_replica_counts_while_its_node_is_down_and_not_once_the_node_is_removed() {
 #[test]
 fn copies_spread_over_the_nodes() {
     let all = nodes(4, &[]);
-    let of_four = (0..1_000)
+    let of_four = (1..=1_000)
         .filter(|id| nodes_with(RepairKind::Copy, &all, &segment(*id, &[1, 2], &[])) == [4])
         .count();
     assert!((400..600).contains(&of_four), "{of_four}");
@@ -111,7 +124,7 @@ fn a_marked_replica_is_dropped_only_when_enough_verified_others_answer() {
 
 #[test]
 fn one_replica_too_many_is_dropped_and_never_the_owners() {
-    for id in 0..50 {
+    for id in 1..50 {
         let facts = segment(id, &[1, 2, 3, 4], &[]);
         let dropping = nodes_with(RepairKind::Drop, &nodes(5, &[]), &facts);
         assert!(dropping.len() == 1 && dropping[0] != 1, "{dropping:?}");
@@ -154,6 +167,101 @@ fn segments_at_an_upstream_need_no_copies() {
     let upstream = SegmentFacts { is_at_upstream: true, ..segment(3, &[1], &[2]) };
     assert_eq!(task(3, &nodes(3, &[]), &upstream), None);
     assert_eq!(task(2, &nodes(3, &[]), &upstream), None);
+}
+
+#[test]
+fn replicas_of_a_node_that_leaves_are_sources_and_no_copies() {
+    for id in 1..50 {
+        let facts = segment(id, &[1, 2, 3], &[]);
+        let all = leaving(nodes(5, &[]), &[2]);
+        let copying = nodes_with(RepairKind::Copy, &all, &facts);
+        assert!(copying.len() == 1 && copying[0] > 3, "{copying:?}");
+        assert_eq!(task(copying[0], &all, &facts).unwrap().1.len(), 3, "node 2 is a source");
+        assert_eq!(task(2, &all, &facts), None, "it keeps its replica until there is another copy");
+        // Only the nodes that stay count.
+        let three = leaving(nodes(3, &[]), &[2]);
+        assert_eq!(nodes_with(RepairKind::Drop, &three, &facts), [2]);
+    }
+}
+
+#[test]
+fn a_node_that_leaves_takes_no_copies_and_drops_its_own_last() {
+    let all = leaving(nodes(5, &[]), &[4]);
+    assert_eq!(task(4, &all, &segment(1, &[1], &[])), None);
+    let kind = |facts: &SegmentFacts, down: &[u64]| {
+        task(4, &leaving(nodes(5, down), &[4]), facts).map(|(kind, _)| kind)
+    };
+    assert_eq!(kind(&segment(1, &[1, 2, 3, 4], &[]), &[]), Some(RepairKind::Drop));
+    assert_eq!(kind(&segment(1, &[1, 2, 3, 4], &[]), &[3]), None, "one does not answer");
+    assert_eq!(kind(&segment(1, &[1, 2, 4], &[3]), &[]), None, "one is marked");
+    assert_eq!(kind(&segment(1, &[1, 2], &[4]), &[]), Some(RepairKind::Heal));
+    assert_eq!(kind(&segment(1, &[4, 1, 2, 3], &[]), &[]), None, "another node becomes the owner first");
+    let both = leaving(nodes(2, &[]), &[1, 2]);
+    assert_eq!(nodes_with(RepairKind::Drop, &both, &segment(1, &[1, 2], &[])), [0; 0], "no node stays");
+    assert_eq!(task(9, &nodes(3, &[]), &segment(1, &[1, 2, 3, 9], &[])), None, "it is not in the cluster");
+}
+
+#[test]
+fn the_first_good_replica_that_stays_takes_over_from_an_owner_that_leaves() {
+    let facts = segment(1, &[1, 2, 3], &[]);
+    let takers = |nodes: &[StorageNode], facts: &SegmentFacts| nodes_with(RepairKind::TakeOver, nodes, facts);
+    assert_eq!(takers(&nodes(3, &[]), &facts), [0; 0], "the owner stays");
+    assert_eq!(takers(&nodes(3, &[1]), &facts), [0; 0], "it may return");
+    assert_eq!(takers(&leaving(nodes(3, &[]), &[1]), &facts), [2]);
+    assert_eq!(takers(&leaving(nodes(3, &[2]), &[1]), &facts), [3]);
+    assert_eq!(takers(&leaving(nodes(3, &[]), &[1, 2]), &facts), [3]);
+    assert_eq!(takers(&without(nodes(3, &[]), &[1]), &facts), [2]);
+    assert_eq!(takers(&leaving(nodes(3, &[]), &[1]), &segment(1, &[1], &[2, 3])), [0; 0], "marked");
+    assert_eq!(task(2, &leaving(nodes(3, &[]), &[1]), &facts), Some((RepairKind::TakeOver, vec![])));
+}
+
+#[test]
+fn segments_without_files_are_taken_over_by_one_node() {
+    let all = leaving(nodes(4, &[]), &[1]);
+    let upstream = SegmentFacts { is_at_upstream: true, ..segment(3, &[1], &[]) };
+    let empty = SegmentFacts { bytes: 0, ..segment(3, &[1], &[]) };
+    for facts in [upstream, empty] {
+        assert_eq!(nodes_with(RepairKind::TakeOver, &all, &facts).len(), 1);
+        assert_eq!(nodes_with(RepairKind::Copy, &all, &facts), [0; 0]);
+        assert_eq!(nodes_with(RepairKind::TakeOver, &nodes(4, &[]), &facts), [0; 0]);
+    }
+    let listed = SegmentFacts { bytes: 0, ..segment(3, &[1], &[3]) };
+    assert_eq!(nodes_with(RepairKind::TakeOver, &all, &listed), [3], "one in the record comes first");
+}
+
+#[test]
+fn the_owner_drops_replicas_of_removed_nodes() {
+    let facts = segment(1, &[1, 2, 3, 4], &[]);
+    let left = without(nodes(4, &[]), &[3]);
+    assert_eq!(nodes_with(RepairKind::Forget, &left, &facts), [1]);
+    assert_eq!(nodes_with(RepairKind::Forget, &without(left, &[1]), &facts), [0; 0], "first the owner");
+    assert_eq!(nodes_with(RepairKind::Forget, &nodes(4, &[3]), &facts), [0; 0], "it may return");
+}
+
+#[test]
+fn the_progress_of_a_node_that_leaves_is_counted() {
+    let upstream = SegmentFacts { is_at_upstream: true, ..segment(5, &[4], &[]) };
+    let segments = [
+        segment(1, &[1, 2, 3], &[]),
+        segment(2, &[1, 2, 3, 4], &[]),
+        segment(3, &[1, 2, 4], &[]),
+        segment(4, &[1, 2, 4], &[3]),
+        upstream,
+    ];
+    let count = |nodes: &[StorageNode]| count_leaving(COPIES, nodes, &segments, NodeId(4));
+    let expected = LeavingCounts { segments: 4, copied_segments: 2 };
+    assert_eq!(count(&leaving(nodes(4, &[]), &[4])), expected);
+    assert_eq!(count(&nodes(4, &[])), expected, "also before it leaves");
+    assert_eq!(count(&leaving(nodes(4, &[]), &[3, 4])), LeavingCounts { segments: 4, copied_segments: 4 });
+}
+
+#[test]
+fn a_segment_is_lost_when_all_its_replicas_were_on_removed_nodes() {
+    let left = without(nodes(4, &[2]), &[3, 4]);
+    assert!(is_lost(&segment(1, &[3, 4], &[]), &left));
+    assert!(!is_lost(&segment(1, &[3], &[2]), &left), "node 2 may return");
+    assert!(!is_lost(&SegmentFacts { is_at_upstream: true, ..segment(1, &[3], &[]) }, &left));
+    assert!(!is_lost(&SegmentFacts { bytes: 0, ..segment(1, &[3], &[]) }, &left));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::faults::ScheduleKind;
 use super::replicas::SimFile;
 use super::world::{Event, QUORUM, SealedBy, SimRecord, World};
 use crate::recovery::{ClosedAnswer, is_end_uncertain, needed_answers};
-use crate::repair::COPIES;
+use crate::repair::{COPIES, ReplicaFacts};
 use mlgw_common::{NodeId, SegmentId};
 
 /// Time after which pauses count.
@@ -70,6 +70,25 @@ impl World {
         let is_lost = |at: &u64| !files.iter().any(|file| file.has(*at));
         if let Some(at) = (0..acknowledged).find(is_lost) {
             self.violated(format!("{segment} has lost the acknowledged byte {at}"));
+        }
+    }
+
+    /// Checks a change of the replicas: only an owner that leaves is replaced, by a node with a good replica.
+    pub(super) fn check_replacement(
+        &mut self,
+        segment: SegmentId,
+        before: &[ReplicaFacts],
+        after: &[ReplicaFacts],
+    ) {
+        let (Some(old), Some(new)) = (before.first(), after.first()) else { return };
+        if old.node != new.node {
+            if !self.has_left.contains(&old.node) {
+                self.violated(format!("{segment} has another owner, and its owner stays"));
+            }
+            if new.is_suspect {
+                self.violated(format!("{segment} is owned by a node with a marked replica"));
+            }
+            self.truth.owners.insert(segment, new.node);
         }
     }
 
@@ -139,7 +158,12 @@ impl World {
         };
         let good: Vec<NodeId> =
             record.replicas.iter().filter(|of| !of.is_suspect).map(|of| of.node).collect();
-        let lacks = good.len() < COPIES.min(self.nodes.len()) || !good.into_iter().all(is_whole);
+        let leaves = |of: &NodeId| self.leaving.contains(of) || self.removed.contains(of);
+        if let Some(left) = record.listed().into_iter().find(leaves) {
+            return Some(format!("{segment} is still on {left}, which leaves: {record:?}"));
+        }
+        let staying = self.nodes.len() - self.leaving.len() - self.removed.len();
+        let lacks = good.len() < COPIES.min(staying) || !good.into_iter().all(is_whole);
         let files = || self.nodes.iter().map(|(node, of)| (node, of.disk.get(&segment))).collect::<Vec<_>>();
         lacks
             .then(|| format!("{segment} lacks good replicas up to {acknowledged}: {record:?}, {:?}", files()))

@@ -1,6 +1,6 @@
 //! Faults of the simulation. Each schedule has its own mix: some faults often, some never.
 
-use super::world::{Event, World};
+use super::world::{Event, QUORUM, World};
 use crate::rules::ReplicationRule;
 use fastrand::Rng;
 use mlgw_common::{NodeId, SegmentId};
@@ -13,6 +13,8 @@ pub(super) enum ScheduleKind {
     Faults,
     /// Any fault but lost bytes, and a node that never returns.
     NodeGone,
+    /// Any fault, nodes that are drained, and one that is lost and removed.
+    Leaving,
     /// One node has a slow network or disk, and nothing else happens.
     SlowNode,
 }
@@ -28,9 +30,12 @@ enum FaultKind {
     HealLinks,
     CutOff,
     Coordinate,
+    Drain,
+    Undrain,
+    Remove,
 }
 
-const KINDS: [FaultKind; 9] = [
+const KINDS: [FaultKind; 12] = [
     FaultKind::Kill,
     FaultKind::PowerCut,
     FaultKind::PowerCutAll,
@@ -40,6 +45,9 @@ const KINDS: [FaultKind; 9] = [
     FaultKind::HealLinks,
     FaultKind::CutOff,
     FaultKind::Coordinate,
+    FaultKind::Drain,
+    FaultKind::Undrain,
+    FaultKind::Remove,
 ];
 
 /// The mix of a schedule.
@@ -64,6 +72,7 @@ impl Swarm {
         let kind = match rng.u8(0..10) {
             0 => ScheduleKind::SlowNode,
             1 => ScheduleKind::NodeGone,
+            2..5 => ScheduleKind::Leaving,
             _ => ScheduleKind::Faults,
         };
         let mut weights = [0; KINDS.len()];
@@ -75,6 +84,12 @@ impl Swarm {
             weights[FaultKind::WipeDisk as usize] = 0;
             weights[FaultKind::Damage as usize] = 0;
             nodes = nodes.max(3);
+        }
+        if kind == ScheduleKind::Leaving {
+            weights[FaultKind::Drain as usize] = 5;
+            nodes = nodes.max(3);
+        } else {
+            weights[FaultKind::Drain as usize..].fill(0);
         }
         let is_quiet = kind == ScheduleKind::SlowNode;
         let mut sometimes = |most: u64| if is_quiet || rng.bool() { 0 } else { rng.u64(0..most) };
@@ -154,7 +169,39 @@ impl World {
                     self.start_recovery(node, segment);
                 }
             }
+            FaultKind::Drain if self.staying_without(node) >= QUORUM => {
+                self.leaving.insert(node);
+                self.has_left.insert(node);
+            }
+            FaultKind::Undrain => {
+                self.leaving.remove(&node);
+            }
+            FaultKind::Remove if self.removed.is_empty() && self.staying_without(node) >= QUORUM => {
+                self.remove(node);
+            }
+            FaultKind::Drain | FaultKind::Remove => {}
         }
+    }
+
+    /// Number of nodes that stay if this one leaves.
+    fn staying_without(&self, node: NodeId) -> usize {
+        let stays = |of: &&NodeId| **of != node && !self.leaving.contains(of) && !self.removed.contains(of);
+        self.nodes.keys().filter(stays).count()
+    }
+
+    /// Removes a node that is lost with its disk.
+    fn remove(&mut self, node: NodeId) {
+        self.kill(node, false);
+        self.node(node).disk.clear();
+        self.leaving.remove(&node);
+        self.has_left.insert(node);
+        self.removed.insert(node);
+        let listed = self.records.iter().filter(|(_, record)| record.names(node));
+        let listed: Vec<SegmentId> = listed.map(|(segment, _)| *segment).collect();
+        for segment in listed {
+            self.truth.losses.entry(segment).or_default().insert(node);
+        }
+        self.check_all();
     }
 
     /// Ends a process. Without power its disk loses what was not synced.
@@ -216,7 +263,8 @@ impl World {
     }
 
     pub(super) fn restart(&mut self, node: NodeId) {
-        if self.nodes[&node].is_up || self.is_calm && self.is_gone(node) {
+        let is_gone = self.is_calm && self.is_gone(node);
+        if self.nodes[&node].is_up || is_gone || self.removed.contains(&node) {
             return;
         }
         let keeps = !self.rules.has(ReplicationRule::RightEndsWithRestart);

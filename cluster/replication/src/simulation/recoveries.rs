@@ -2,9 +2,10 @@
 
 use super::replicas::SimFile;
 use super::world::{Command, Event, Message, QUORUM, SealedBy, SimRecord, World};
-use crate::recovery::{RecoveredSeal, decide_seal_by};
+use crate::recovery::{ListedReplicas, RecoveredSeal, decide_seal_by};
 use crate::repair::{
     COPIES, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode, next_tasks_by,
+    wanted_copies,
 };
 use crate::rules::ReplicationRule;
 use mlgw_common::{NodeId, SegmentId};
@@ -81,12 +82,13 @@ impl World {
             return;
         };
         let listed = record.listed();
-        let decided = decide_seal_by(&listed, QUORUM, &answers, self.rules);
+        let replicas = ListedReplicas { nodes: &listed, write_quorum: QUORUM, removed: &self.removed };
+        let decided = decide_seal_by(&replicas, &answers, self.rules);
         if answers.len() < listed.len() && age < if decided.is_ok() { REMAINING_MS } else { ANSWERS_MS } {
             return;
         }
         self.node(node).recoveries.remove(&segment);
-        if let Ok(RecoveredSeal { length, replicas }) = decided {
+        if let Ok(RecoveredSeal { length, replicas, may_miss_bytes: _ }) = decided {
             let facts = replicas.iter().map(|of| ReplicaFacts { node: of.node, is_suspect: of.is_suspect });
             let replicas = facts.collect();
             let damaged = answers.iter().filter(|(_, answer)| answer.damaged_bytes > 0);
@@ -100,12 +102,9 @@ impl World {
         if self.cut_off.contains(&node) {
             return;
         }
-        let ids = self.ids();
-        let nodes: Vec<StorageNode> = ids
-            .iter()
-            .map(|of| StorageNode { node: *of, is_reachable: self.session(node, *of).is_some() })
-            .collect();
-        let wanted = COPIES.min(nodes.len());
+        let nodes = self.storage_nodes(node);
+        let wanted = wanted_copies(COPIES, &nodes);
+        let is_staying = |of: &ReplicaFacts| nodes.iter().any(|one| one.node == of.node && !one.is_leaving);
         let (mut segments, mut missing) = (Vec::new(), Vec::new());
         for (segment, record) in &self.records {
             let Some(bytes) = record.sealed else { continue };
@@ -113,7 +112,8 @@ impl World {
             if !has_file && record.replicas.iter().any(|of| of.node == node && !of.is_suspect) {
                 missing.push(*segment);
             }
-            if record.replicas.len() != wanted || record.replicas.iter().any(|of| of.is_suspect) {
+            let is_settled = |of: &ReplicaFacts| !of.is_suspect && is_staying(of);
+            if record.replicas.len() != wanted || !record.replicas.iter().all(is_settled) {
                 let (changes, replicas) = (record.changes, record.replicas.clone());
                 let segment = *segment;
                 segments.push(SegmentFacts { segment, bytes, changes, replicas, is_at_upstream: false });
@@ -131,10 +131,40 @@ impl World {
             tasks_max: 2,
         };
         for task in next_tasks_by(&input, self.rules) {
+            if task.kind == RepairKind::Copy && self.leaving.contains(&node) {
+                self.violated(format!("{node} copies {} although it leaves", task.segment));
+            }
             let (delay, start) = (self.rng.u64(20..300), self.nodes[&node].start);
             self.node(node).busy.insert(task.segment);
             self.schedule(delay, Event::Repaired { node, start, task });
         }
+    }
+
+    /// The storage nodes, as a node sees them.
+    fn storage_nodes(&self, own: NodeId) -> Vec<StorageNode> {
+        let described = |node: NodeId| {
+            let is_reachable = node == own || self.session(own, node).is_some();
+            StorageNode { node, is_reachable, is_leaving: self.leaving.contains(&node) }
+        };
+        self.ids().into_iter().filter(|node| !self.removed.contains(node)).map(described).collect()
+    }
+
+    /// Makes a node the owner of a segment.
+    fn take_over(&mut self, node: NodeId, segment: SegmentId) {
+        let Some(record) = self.records.get(&segment) else { return };
+        let (changes, mut replicas) = (record.changes, record.replicas.clone());
+        replicas.sort_by_key(|of| of.node != node);
+        self.node(node).busy.insert(segment);
+        self.propose(node, Command::Replace { segment, changes, replicas });
+    }
+
+    /// Drops the replicas of removed nodes.
+    fn forget(&mut self, node: NodeId, segment: SegmentId) {
+        let Some(record) = self.records.get(&segment) else { return };
+        let (changes, mut replicas) = (record.changes, record.replicas.clone());
+        replicas.retain(|of| !self.removed.contains(&of.node));
+        self.node(node).busy.insert(segment);
+        self.propose(node, Command::Replace { segment, changes, replicas });
     }
 
     /// Proposes a change of the replica of a node.
@@ -165,13 +195,16 @@ impl World {
             return;
         };
         let is_owner = self.truth.owners[&segment] == node && self.rules.has(ReplicationRule::LastStays);
-        if task.kind == RepairKind::Drop && !is_owner {
-            return self.replace(node, segment, None);
+        match task.kind {
+            RepairKind::Drop if !is_owner => return self.replace(node, segment, None),
+            RepairKind::TakeOver => return self.take_over(node, segment),
+            RepairKind::Forget => return self.forget(node, segment),
+            RepairKind::Drop | RepairKind::Heal | RepairKind::Copy => {}
         }
         if !self.close_followed(node, segment) {
             return;
         }
-        let others = record.listed().into_iter().filter(|of| *of != node);
+        let others = record.listed().into_iter().filter(|of| *of != node && !self.removed.contains(of));
         let (read, unread): (Vec<NodeId>, Vec<NodeId>) =
             others.partition(|of| self.session(node, *of).is_some());
         let sources: Vec<NodeId> = read.into_iter().chain([node]).collect();

@@ -163,6 +163,11 @@ pub(super) struct World {
     /// Pairs without a connection, and nodes that do not reach the system group.
     pub(super) broken: BTreeSet<(NodeId, NodeId)>,
     pub(super) cut_off: BTreeSet<NodeId>,
+    /// Nodes that are drained.
+    pub(super) leaving: BTreeSet<NodeId>,
+    pub(super) removed: BTreeSet<NodeId>,
+    /// Nodes that were leaving at any time.
+    pub(super) has_left: BTreeSet<NodeId>,
     pub(super) next_segment: u64,
     pub(super) trace: Vec<String>,
     pub(super) violation: Option<String>,
@@ -186,6 +191,9 @@ impl World {
             truth: Truth::default(),
             broken: BTreeSet::new(),
             cut_off: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            has_left: BTreeSet::new(),
             next_segment: 1,
             trace: Vec::new(),
             violation: None,
@@ -400,6 +408,10 @@ impl World {
                 let listed = replicas.iter().map(replica).collect();
                 self.records.insert(segment, SimRecord { replicas: listed, sealed: None, changes: 0 });
                 self.truth.owners.insert(segment, node);
+                // Its node may be removed by now.
+                for removed in self.removed.iter().filter(|of| replicas.contains(of)) {
+                    self.truth.losses.entry(segment).or_default().insert(*removed);
+                }
                 if self.is_process(node, start) {
                     self.create_files(node, segment, replicas);
                 }
@@ -431,6 +443,9 @@ impl World {
                 }
                 record.changes += 1;
                 let before = std::mem::replace(&mut record.replicas, replicas);
+                let after = record.replicas.clone();
+                self.check_replacement(segment, &before, &after);
+                let Some(record) = self.records.get(&segment) else { return };
                 let stays = |of: &ReplicaFacts| record.replicas.iter().any(|other| other.node == of.node);
                 let dropped = before.iter().any(|of| of.node == node && !stays(of));
                 if own_work && dropped {

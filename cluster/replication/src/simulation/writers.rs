@@ -91,7 +91,12 @@ impl World {
         if self.nodes[&node].is_creating {
             return;
         }
+        // Clients of a node that leaves write through another one.
+        if self.leaving.contains(&node) {
+            return;
+        }
         let usable = self.nodes[&node].health.usable().into_iter();
+        let usable = usable.filter(|peer| !self.leaving.contains(peer));
         let mut replicas: Vec<NodeId> = usable.filter(|peer| self.session(node, *peer).is_some()).collect();
         if replicas.is_empty() {
             return;
@@ -262,7 +267,8 @@ impl World {
                 self.try_begin(node, segment);
                 continue;
             }
-            if self.is_calm {
+            let replicas = &self.nodes[&node].writers[&segment].replicas;
+            if self.is_calm || replicas.iter().any(|of| self.leaving.contains(of)) {
                 self.with_primary(node, segment, PrimarySegment::request_seal);
             }
             let of = self.node(node);

@@ -51,6 +51,7 @@ fn path_parameter(name: &str) -> (SchemaOf, &'static str) {
             let plan = "Id of the plan: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit";
             (schema_of::<String>(), plan)
         }
+        "node" => (schema_of::<u64>(), "Id of the node"),
         "tier" => (schema_of::<Tier>(), "Name of the tier"),
         "trace" => (schema_of::<String>(), "Name of the trace"),
         "upstream" => (schema_of::<String>(), "Name of the upstream in the configuration"),
@@ -278,8 +279,9 @@ pub(crate) fn generate() -> Value {
             "description": "Requests under /v1 are signed with SigV4 for the service mlgw (any region), by a \
                             key with the role admin and without globs; x-amz-content-sha256 is the SHA-256 \
                             of the body. Probes and metrics need no signature. Nodes of a cluster other \
-                            than the first one have /v1/cluster, /v1/cluster/tokens, /v1/config and \
-                            /v1/openapi.json; other paths under /v1 are refused with 421 `OtherNode`.",
+                            than the first one have /v1/cluster, /v1/cluster/tokens, /v1/config, \
+                            /v1/openapi.json and /v1/status; other paths under /v1 are refused with 421 \
+                            `OtherNode`.",
         },
         "servers": [{"url": "http://127.0.0.1:9001"}],
         "security": [{"sigv4": []}],

@@ -2,16 +2,26 @@
 
 use super::calls::Api;
 use super::document::assert_schema_of;
+use crate::ApiError;
 use crate::cluster::{audited_token, cluster_findings, cluster_info};
-use crate::member::{member_obstacle, other_node};
+use crate::cluster_leaving::copies_of;
+use crate::member::other_node;
+use crate::probes::member_obstacle;
 use http::{Method, StatusCode};
 use mlgw_api::{
-    ClusterCopiesInfo, ClusterMemberPart, ClusterNodeRole, ClusterNodeState, Health, NewJoinTokenInfo,
+    ClusterCopiesInfo, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole, ClusterNodeState,
+    DrainNodeRequest, Health, NewJoinTokenInfo,
 };
 use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
-use mlgw_common::{ClusterId, NodeId, Timestamp};
+use mlgw_common::{ClusterId, NodeId, SegmentId, Timestamp};
+use mlgw_formats::command::Reject;
+use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{NodeRole, NodeState};
-use mlgw_node::{ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, NewToken, NodeStatus};
+use mlgw_metadata::{BarrierError, ProposeError};
+use mlgw_node::{
+    ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts, LeavingNode,
+    NewToken, NodeStatus,
+};
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -30,11 +40,13 @@ fn node(id: u64, role: NodeRole) -> NodeStatus {
         is_own: id == 2,
         is_first: id == 1,
         reachable: Some(true),
+        serves: Some(role == NodeRole::Storage),
+        load: Some(NodeLoad { applied: Some(40 + id), ..NodeLoad::default() }),
     }
 }
 
 /// Returns the status of a healthy cluster, as node 2 of three knows it.
-fn healthy() -> ClusterStatus {
+pub(super) fn healthy() -> ClusterStatus {
     let member = |id: u64, is_voter| GroupMemberStatus { node: NodeId(id), is_voter, lag_bytes: id - 1 };
     ClusterStatus {
         cluster: ClusterId(0xab),
@@ -57,7 +69,7 @@ fn healthy() -> ClusterStatus {
 
 #[test]
 fn copies_are_counted_and_missing_ones_are_no_finding() {
-    let mut copies = CopyStatus { wanted: 2, counts: Default::default(), open_segments: 6 };
+    let mut copies = CopyStatus { wanted: 2, open_segments: 6, ..CopyStatus::default() };
     let counts = &mut copies.counts;
     (counts.segments, counts.bytes) = (120, 7_000);
     (counts.below_segments, counts.below_bytes, counts.suspect_segments) = (4, 300, 1);
@@ -76,6 +88,52 @@ fn copies_are_counted_and_missing_ones_are_no_finding() {
     assert_eq!(info.findings, []);
 }
 
+#[test]
+fn nodes_that_leave_are_described_and_lost_segments_are_a_finding() {
+    let counts = LeavingCounts { segments: 120, copied_segments: 12 };
+    let leaving = LeavingNode { node: NodeId(2), counts, open_segments: 1 };
+    let lost = (1..=9).map(SegmentId).collect();
+    let copies = CopyStatus { leaving: vec![leaving], lost, ..CopyStatus::default() };
+    let info = cluster_info(&healthy(), &copies, NOW);
+    assert_schema_of("ClusterInfo", &info);
+    let (segments, copied_segments) = (120, 12);
+    let expected = ClusterLeavingInfo { node: 2, segments, copied_segments, open_segments: 1, done: false };
+    assert_eq!(info.leaving, [expected]);
+    let found = &info.findings[0];
+    assert_eq!(found.severity, Health::Critical);
+    assert!(found.what.starts_with("9 segments were only on nodes that were removed"), "{}", found.what);
+    assert!(found.what.ends_with("…."), "{}", found.what);
+}
+
+#[test]
+fn a_drain_keeps_two_or_three_copies() {
+    let copies = |to_copies| copies_of(&DrainNodeRequest { to_copies });
+    assert_eq!((copies(None), copies(Some(2)), copies(Some(3))), (Ok(3), Ok(2), Ok(3)));
+    for wrong in [0, 1, 4, u64::MAX] {
+        assert_eq!(copies(Some(wrong)).unwrap_err().status, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[test]
+fn each_refusal_of_a_node_that_leaves_has_its_code() {
+    let node = NodeId(2);
+    let cases = [
+        (LeaveError::NoSuchNode { node }, 404, "NoSuchNode"),
+        (LeaveError::FirstNode, 409, "FirstNode"),
+        (LeaveError::TooFewNodes { node, left: 2, copies: 3 }, 409, "TooFewNodes"),
+        (LeaveError::NotDraining { node }, 409, "NodeNotDrained"),
+        (LeaveError::NotDrained { node, segments: 3 }, 409, "NodeNotDrained"),
+        (LeaveError::Answers { node }, 409, "NodeAnswers"),
+        (ProposeError::Rejected(Reject::LastStorageNode { node: 2 }).into(), 409, "WrongNodeState"),
+        (ProposeError::NotLeader { leader: None }.into(), 503, "ServiceUnavailable"),
+        (BarrierError::NoQuorum.into(), 503, "NotCurrent"),
+    ];
+    for (error, status, code) in cases {
+        let refused = ApiError::from(error);
+        assert_eq!((refused.status.as_u16(), refused.code), (status, code), "{}", refused.message);
+    }
+}
+
 /// Returns the only finding after a change of the healthy status.
 fn finding_after(change: impl FnOnce(&mut ClusterStatus)) -> (Health, String) {
     let mut status = healthy();
@@ -89,7 +147,13 @@ fn finding_after(change: impl FnOnce(&mut ClusterStatus)) -> (Health, String) {
 #[tokio::test]
 async fn a_server_without_peers_has_no_cluster_and_no_tokens() {
     let api = Api::open().await;
-    for (method, path) in [(Method::GET, "/v1/cluster"), (Method::POST, "/v1/cluster/tokens")] {
+    for (method, path) in [
+        (Method::GET, "/v1/cluster"),
+        (Method::POST, "/v1/cluster/tokens"),
+        (Method::POST, "/v1/cluster/nodes/2/drain"),
+        (Method::POST, "/v1/cluster/nodes/2/undrain"),
+        (Method::POST, "/v1/cluster/nodes/2/remove"),
+    ] {
         let (status, refused) = api.call(method, path, Value::Null).await;
         assert_eq!((status, &refused["code"]), (StatusCode::NOT_FOUND, &json!("NotClustered")), "{path}");
         assert!(refused["message"].as_str().unwrap().contains("`mlgw cluster init`"), "{refused}");
@@ -119,6 +183,22 @@ fn a_status_has_all_nodes_and_groups() {
         [(ClusterMemberPart::Voter, 0), (ClusterMemberPart::Voter, 1), (ClusterMemberPart::Learner, 2)];
     assert_eq!(parts, expected);
     assert_eq!((info.groups[1].leader, info.groups[1].members.len()), (Some(1), 0));
+}
+
+#[test]
+fn the_load_of_a_node_is_shown_if_it_is_known() {
+    let mut status = healthy();
+    status.nodes[0].load = Some(NodeLoad { used_bytes: Some(5), free_bytes: Some(7), applied: Some(9) });
+    (status.nodes[1].load, status.nodes[1].serves) = (None, Some(false));
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    assert_schema_of("ClusterInfo", &info);
+    let loads = info.nodes.iter().map(|node| (node.serves, node.used_bytes, node.free_bytes, node.applied));
+    let expected = [
+        (Some(true), Some(5), Some(7), Some(9)),
+        (Some(false), None, None, None),
+        (Some(false), None, None, Some(43)),
+    ];
+    assert_eq!(loads.collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -4,15 +4,17 @@ use super::schema::{document, violations};
 use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
     BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo,
-    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, CompactRequest,
-    CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness,
-    DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo,
-    DiscardResult, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange,
-    KeyInfo, KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo,
-    NewKey, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo,
-    QuotaRequest, RefreshRequest, RefreshResult, ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest,
-    SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo,
-    TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
+    ClusterLeavingInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo,
+    ClusterNodeRole, ClusterNodeState, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
+    DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
+    DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
+    DrainNodeRequest, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest,
+    KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset,
+    NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest,
+    QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ResidencyInfo, ResidencyTier,
+    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
+    TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner,
+    UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -216,8 +218,20 @@ fn a_cluster_matches_its_schema() {
         own: true,
         first: true,
         reachable: Some(true),
+        serves: Some(true),
+        used_bytes: Some(1),
+        free_bytes: Some(2),
+        applied: Some(3),
     };
-    let other = ClusterNodeInfo { role: ClusterNodeRole::Gateway, reachable: None, ..node.clone() };
+    let other = ClusterNodeInfo {
+        role: ClusterNodeRole::Gateway,
+        reachable: None,
+        serves: None,
+        used_bytes: None,
+        free_bytes: None,
+        applied: None,
+        ..node.clone()
+    };
     let member = ClusterMemberInfo { node: 1, part: ClusterMemberPart::Voter, lag_bytes: 3 };
     let alone = ClusterInfo {
         cluster: "c".into(),
@@ -227,13 +241,19 @@ fn a_cluster_matches_its_schema() {
         certificate_expires: "e".into(),
         findings: vec![],
         copies: ClusterCopiesInfo::default(),
+        leaving: vec![],
         nodes: vec![node, other],
         groups: vec![ClusterGroupInfo { id: 0, leader: None, members: vec![] }],
     };
     assert_schema_of("ClusterInfo", &alone);
     let led = ClusterGroupInfo { id: 0, leader: Some(1), members: vec![member] };
     let finding = HealthFinding { severity: Health::Warning, what: "w".into(), advice: "a".into() };
+    let leaving =
+        ClusterLeavingInfo { node: 1, segments: 3, copied_segments: 2, open_segments: 1, done: false };
+    let change = ClusterNodeChange { node: 1, state: ClusterNodeState::Draining };
+    assert_schema_of("ClusterNodeChange", &change);
     let whole = ClusterInfo {
+        leaving: vec![leaving],
         duty: Some(1),
         waits: Some("w".into()),
         findings: vec![finding],
@@ -353,6 +373,8 @@ fn requests_are_taken_as_the_document_says() {
             "quota": quota
         }),
     );
+    assert_taken::<DrainNodeRequest>("DrainNodeRequest", json!({"to_copies": 2}));
+    assert_taken::<RemoveNodeRequest>("RemoveNodeRequest", json!({"lost": true}));
     assert_taken::<CompactRequest>("CompactRequest", json!({"dead_percent": 5}));
     assert_taken::<BindRequest>(
         "BindRequest",

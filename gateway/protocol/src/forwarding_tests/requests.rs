@@ -154,6 +154,20 @@ async fn a_member_serves_all_buckets_except_remote_backed_ones() {
 }
 
 #[tokio::test]
+async fn a_member_that_leaves_forwards_changes_and_answers_reads() {
+    let cluster = ForwardingCluster::open(2).await;
+    let listener = cluster.listen_as_member(1).await;
+    let mut client = TestClient::connect(listener.address).await;
+    assert_eq!(client.call("PUT", "/data/before", b"a").await.header("x-mlgw-node"), Some("2"));
+    cluster.members[1].0.routes.send_replace(super::cluster::table_of(1, &[1], Some(1)));
+    let put = client.call("PUT", "/data/k", b"a").await;
+    assert_eq!((put.status, put.header("x-mlgw-node")), (200, Some("1")));
+    assert!(cluster.member().has("k") && !cluster.members[1].0.has("k"));
+    let read = client.call("GET", "/data/before", b"").await;
+    assert_eq!((read.status, read.header("x-mlgw-node")), (200, Some("2")));
+}
+
+#[tokio::test]
 async fn a_member_without_a_majority_leaves_requests_to_the_others() {
     let cluster = ForwardingCluster::open(2).await;
     cluster.member().has_majorities.send_replace(false);

@@ -7,6 +7,9 @@
 //! files that no record lists on this node any more. `follower` stores what the writer of an open segment
 //! appends, and `closing` ends that; `followed` has the rules of both.
 //!
+//! A node that leaves the cluster seals its open segments. The other nodes copy its segments and become their
+//! owners; then it drops its replicas.
+//!
 //! Invariants: a record lists a copy only after its file was read back from the disk and is durable. The
 //! replicas of an open segment are listed before they have files, and its seal keeps those that have what was
 //! acknowledged. Bytes of a source are never trusted: a copy is scanned, and what belongs to no intact record
@@ -54,10 +57,10 @@ use mlgw_replication::StorageNode;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use super::HotTier;
 use super::compaction::Compaction;
 use super::map::BoxFuture;
 use super::pace::ByteRateLimiter;
+use super::{HotTier, HotTierInner};
 use followed::FollowedReplicas;
 use progress::ReplicationCounters;
 
@@ -213,6 +216,15 @@ impl Replication {
 
     fn add_suspects(&self, segments: impl IntoIterator<Item = SegmentId>) {
         self.suspects.lock().extend(segments);
+    }
+}
+
+impl HotTierInner {
+    /// True if this node gives up its replicas, because it is drained or being removed.
+    pub(super) fn is_leaving(&self) -> bool {
+        let replication = self.replicas.replication.as_ref();
+        let nodes = replication.map(|replication| replication.options.nodes.storage_nodes());
+        nodes.is_some_and(|nodes| nodes.iter().any(|node| node.node == self.node && node.is_leaving))
     }
 }
 

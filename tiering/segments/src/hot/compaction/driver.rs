@@ -105,6 +105,10 @@ impl CompactionDriver {
         if !pressed && requested_percent.is_none() && !inner.shared.flash.can_start_own_write() {
             postpone_writes(inner, &facts, &mut chosen);
         }
+        if inner.is_leaving() {
+            // What would be moved is written to other nodes, whose segments these become.
+            chosen.retain(|id| facts.iter().any(|of| of.id == *id && of.references == 0));
+        }
         let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);

@@ -186,18 +186,21 @@ fn own_replica(record: &SegmentRecord, own: NodeId) -> OwnReplica {
     }
 }
 
-/// The reachable nodes besides `own` with a file of the segment, the best first.
+/// The nodes besides `own` with a file of the segment, the best first. Those that did not answer the last
+/// probe come last: they may answer again, and the probes of a node that starts are not answered yet.
 fn sources(record: &SegmentRecord, own: NodeId, nodes: &[StorageNode]) -> Vec<NodeId> {
-    let is_reachable = |node| nodes.iter().any(|one| one.node == node && one.is_reachable);
     let is_source = |replica: &&Replica| {
         let node = NodeId(replica.node);
-        node != own && replica.tier().is_ok_and(|tier| tier != SegmentTier::Upstream) && is_reachable(node)
+        let is_known = nodes.iter().any(|one| one.node == node);
+        node != own && is_known && replica.tier().is_ok_and(|tier| tier != SegmentTier::Upstream)
     };
+    let is_reachable =
+        |replica: &Replica| nodes.iter().any(|one| one.node.0 == replica.node && one.is_reachable);
     let mut replicas: Vec<&Replica> = record.replicas.iter().filter(is_source).collect();
     let is_writer =
         |replica: &Replica| record.state() == SegmentState::Open && record.is_owned_by(NodeId(replica.node));
     // The others keep the sequence of the record.
-    replicas.sort_by_key(|replica| (!is_writer(replica), replica.is_suspect));
+    replicas.sort_by_key(|replica| (!is_reachable(replica), !is_writer(replica), replica.is_suspect));
     replicas.iter().take(SOURCES_MAX).map(|replica| NodeId(replica.node)).collect()
 }
 
@@ -218,7 +221,11 @@ mod tests {
     }
 
     fn sources_of(record: &SegmentRecord, own: u64, reachable: &[u64]) -> Vec<u64> {
-        let node = |node: u64| StorageNode { node: NodeId(node), is_reachable: reachable.contains(&node) };
+        let node = |node: u64| StorageNode {
+            node: NodeId(node),
+            is_reachable: reachable.contains(&node),
+            is_leaving: false,
+        };
         let nodes: Vec<StorageNode> = (1..=6).map(node).collect();
         sources(record, NodeId(own), &nodes).into_iter().map(|node| node.0).collect()
     }
@@ -228,8 +235,10 @@ mod tests {
         let all = [1, 2, 3, 4, 5, 6];
         let sealed = record(SegmentState::Sealed, &[1, 2, 3], &[1]);
         assert_eq!(sources_of(&sealed, 2, &all), [3, 1]);
-        assert!(sources_of(&sealed, 2, &[2]).is_empty());
-        assert_eq!(sources_of(&sealed, 4, &[1, 4]), [1], "a suspect one is better than none");
+        assert_eq!(sources_of(&sealed, 2, &[2]), [3, 1], "they may answer again");
+        assert_eq!(sources_of(&sealed, 4, &[1, 4]), [1, 2, 3], "a suspect one is better than none");
+        let removed = record(SegmentState::Sealed, &[2, 9], &[]);
+        assert_eq!(sources_of(&removed, 2, &all), [0; 0], "node 9 was removed");
         let many = record(SegmentState::Sealed, &all, &[2]);
         assert_eq!(sources_of(&many, 1, &all), [3, 4, 5]);
     }

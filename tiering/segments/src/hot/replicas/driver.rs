@@ -18,12 +18,15 @@ use mlgw_common::time::{Instant, doubled_wait};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::{Catalogue, ProposeError};
-use mlgw_replication::{COPIES, RepairInput, RepairKind, RepairTask, StorageNode, next_tasks};
+use mlgw_replication::{COPIES, RepairInput, RepairKind, RepairTask, StorageNode, next_tasks, wanted_copies};
 
 use super::Replication;
 use super::fetch::{CopyPlan, ReplicaCopy, copy_replica};
+use super::home::ReplicaHome;
 use super::progress::count;
-use super::recorded::{RecordedSegments, is_local, marked_replicas, replicas_with};
+use super::recorded::{
+    RecordedSegments, is_local, marked_replicas, replicas_owned_by, replicas_with, replicas_without,
+};
 use super::sweep::{ReplicaSweep, SweepContext};
 use crate::hot::HotTierInner;
 use crate::hot::claims::ClaimOwner;
@@ -134,7 +137,7 @@ impl ReplicaDriver {
         let least = begun.elapsed() * PASS_PAUSE_FACTOR;
         let changed: Vec<SegmentId> = tasks.iter().map(|task| task.segment).collect();
         let has_more = self.carry_out_all(context, tasks).await?;
-        let wanted_copies = COPIES.min(context.nodes.len()).max(1);
+        let wanted_copies = wanted_copies(COPIES, &context.nodes).max(1);
         let PassContext { inner, catalogue, replication, nodes } = context;
         let sweep = SweepContext { inner, catalogue, replication, nodes, wanted_copies };
         for removed in self.sweep.run(&sweep, &recorded).await? {
@@ -221,6 +224,8 @@ impl ReplicaDriver {
         let done = match task.kind {
             RepairKind::Copy => self.copy(context, &record, &task.sources).await,
             RepairKind::Heal => self.heal(context, &record, &task.sources).await,
+            RepairKind::TakeOver => take_over(context, &record).await,
+            RepairKind::Forget => forget_removed(context, &record).await,
             RepairKind::Drop => self.drop_replica(context, &record).await,
         };
         match done {
@@ -353,6 +358,48 @@ impl ReplicaDriver {
         }
         Ok(())
     }
+}
+
+/// Makes this node the owner of a sealed segment whose owner leaves or was removed.
+///
+/// The former owner may be compacting or moving the segment. That is harmless: its moves compare the change
+/// counter of the record, as this change does. Relocations of chunks compare the location of each chunk. The
+/// record is removed only when no group refers to the segment, and then it does not matter which node does
+/// it.
+async fn take_over(context: &PassContext<'_>, record: &SegmentRecord) -> Result<(), MoveStepError> {
+    let PassContext { inner, catalogue, .. } = context;
+    let (segment, own) = (record.segment_id(), inner.node);
+    let is_known = |node: NodeId| context.nodes.iter().any(|of| of.node == node);
+    if record.owner().is_some_and(|owner| !is_known(owner) && !catalogue.is_removed_node(owner)) {
+        return Err(io::Error::other("the owner is unknown and was not removed").into());
+    }
+    if let Some(stored) = record.replicas.first().filter(|_| record.is_at_upstream()) {
+        if !inner.remote_tier.upstreams().contains_key(&stored.location) {
+            let what = format!("the upstream {} with the segment is not configured here", stored.location);
+            return Err(io::Error::other(what).into());
+        }
+        let to = Replica { node: own.0, ..stored.clone() };
+        catalogue.place_segment(segment, record.changes, stored.clone(), to).await?;
+        inner.remote_tier.invalidate(segment);
+    } else {
+        let listed = record.replica_of(own).cloned();
+        let replica = listed.unwrap_or_else(|| ReplicaHome::Hot.replica(inner));
+        let replicas = replicas_owned_by(record, replica);
+        catalogue.set_replicas(segment, record.changes, replicas).await?;
+    }
+    tracing::info!(%segment, from = ?record.owner(), "took over a segment of a node that leaves");
+    Ok(())
+}
+
+/// Removes the entries of removed nodes from the record of a segment that this node owns.
+async fn forget_removed(context: &PassContext<'_>, record: &SegmentRecord) -> Result<(), MoveStepError> {
+    let is_known = |node: NodeId| context.nodes.iter().any(|of| of.node == node);
+    let replicas =
+        replicas_without(record, |node| !is_known(node) && context.catalogue.is_removed_node(node));
+    if replicas.is_empty() || replicas.len() == record.replicas.len() {
+        return Err(io::Error::other("the record lists a node that is unknown and was not removed").into());
+    }
+    Ok(context.catalogue.set_replicas(record.segment_id(), record.changes, replicas).await?)
 }
 
 /// The result of marking a replica.

@@ -1,8 +1,8 @@
 //! Choice of the followers of a new segment. Pure.
 //!
-//! A follower is another storage node that answers and is not left out for its health. Segments take turns
-//! among these nodes, so that each node follows as many as the others. Nothing is stored: the record of the
-//! segment has the result.
+//! A follower is another storage node that answers, stays, and is not left out for its health. A node that
+//! leaves follows only if all others leave too. Segments take turns among these nodes, so that each node
+//! follows as many as the others. Nothing is stored: the record of the segment has the result.
 
 use mlgw_common::ids::NodeId;
 use mlgw_replication::{COPIES, StorageNode};
@@ -37,8 +37,11 @@ pub(super) fn choose_followers(
     if !is_member || nodes.len() < WRITE_QUORUM {
         return FollowerChoice::Alone;
     }
-    let can_follow =
-        |node: &&StorageNode| node.node != own && node.is_reachable && usable.contains(&node.node);
+    let does_any_stay = nodes.iter().any(|node| node.node != own && !node.is_leaving);
+    let can_follow = |node: &&StorageNode| {
+        let is_chosen = node.node != own && !(node.is_leaving && does_any_stay);
+        is_chosen && node.is_reachable && usable.contains(&node.node)
+    };
     let mut chosen: Vec<NodeId> = nodes.iter().filter(can_follow).map(|node| node.node).collect();
     if chosen.len() + 1 < WRITE_QUORUM {
         return FollowerChoice::TooFew;
@@ -60,7 +63,8 @@ mod tests {
     const OWN: NodeId = NodeId(1);
 
     fn nodes(reachable: &[u64], unreachable: &[u64]) -> Vec<StorageNode> {
-        let node = |node: &u64, is_reachable| StorageNode { node: NodeId(*node), is_reachable };
+        let node =
+            |node: &u64, is_reachable| StorageNode { node: NodeId(*node), is_reachable, is_leaving: false };
         let up = reachable.iter().map(|id| node(id, true));
         up.chain(unreachable.iter().map(|id| node(id, false))).collect()
     }
@@ -90,6 +94,19 @@ mod tests {
         assert_eq!(chosen(&nodes(&[1, 2, 3], &[]), &[2], 7), of(&[3]));
         assert_eq!(chosen(&nodes(&[1, 2], &[3]), &[2], 0), FollowerChoice::TooFew);
         assert_eq!(chosen(&nodes(&[1], &[2]), &[], 0), FollowerChoice::TooFew);
+    }
+
+    #[test]
+    fn a_node_that_leaves_follows_only_if_no_other_one_stays() {
+        let leaving = |ids: &[u64]| {
+            let mut nodes = nodes(&[1, 2, 3], &[]);
+            nodes.iter_mut().for_each(|node| node.is_leaving = ids.contains(&node.node.0));
+            nodes
+        };
+        assert_eq!(chosen(&leaving(&[2]), &[], 0), of(&[3]));
+        assert_eq!(chosen(&leaving(&[2]), &[3], 0), FollowerChoice::TooFew);
+        assert_eq!(chosen(&leaving(&[2, 3]), &[], 0), of(&[2, 3]));
+        assert_eq!(chosen(&leaving(&[1]), &[], 0), of(&[2, 3]), "requests in flight are finished");
     }
 
     #[test]

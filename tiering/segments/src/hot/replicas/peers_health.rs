@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn nodes(reachable: [bool; 3]) -> Vec<StorageNode> {
-        let node = |(id, is_reachable)| StorageNode { node: NodeId(id), is_reachable };
+        let node = |(id, is_reachable)| StorageNode { node: NodeId(id), is_reachable, is_leaving: false };
         (1..).zip(reachable).map(node).collect()
     }
 

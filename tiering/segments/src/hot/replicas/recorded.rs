@@ -8,7 +8,7 @@ use mlgw_replication::{ReplicaFacts, SegmentFacts};
 /// The records of all segments. The lists are ordered by id.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RecordedSegments {
-    /// Sealed segments with bytes: only those need copies.
+    /// Sealed segments. Those without bytes need no copies.
     pub(super) facts: Vec<SegmentFacts>,
     /// Segments whose record lists a replica in a local tier of this node.
     pub(super) listed: Vec<SegmentId>,
@@ -23,21 +23,21 @@ impl RecordedSegments {
         for record in records {
             let segment = record.segment_id();
             let is_listed = record.replica_of(own).is_some_and(is_local);
-            let needs_copies = record.state() == SegmentState::Sealed && record.length > 0;
+            let is_sealed = record.state() == SegmentState::Sealed;
             if is_listed {
                 recorded.listed.push(segment);
             }
-            if is_listed && needs_copies {
+            if is_listed && is_sealed && record.length > 0 {
                 recorded.expected.push(segment);
             }
-            if needs_copies {
+            if is_sealed {
                 recorded.facts.push(facts_of(record));
             }
         }
         recorded
     }
 
-    /// True if the segment is sealed and has bytes.
+    /// True if the segment is sealed.
     pub(super) fn contains(&self, segment: SegmentId) -> bool {
         self.facts.binary_search_by_key(&segment, |facts| facts.segment).is_ok()
     }
@@ -81,9 +81,21 @@ pub(super) fn replicas_with(record: &SegmentRecord, replica: Replica) -> Vec<Rep
     replicas
 }
 
+/// Returns the replicas of a segment with this one as that of the owner, before the others.
+pub(super) fn replicas_owned_by(record: &SegmentRecord, replica: Replica) -> Vec<Replica> {
+    let others = record.replicas.iter().filter(|of| of.node != replica.node).cloned();
+    let others: Vec<Replica> = others.collect();
+    std::iter::once(replica).chain(others).collect()
+}
+
+/// Returns the replicas of a segment without those of nodes that `is_removed` names.
+pub(super) fn replicas_without(record: &SegmentRecord, is_removed: impl Fn(NodeId) -> bool) -> Vec<Replica> {
+    record.replicas.iter().filter(|of| !is_removed(NodeId(of.node))).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{RecordedSegments, marked_replicas, replicas_with};
+    use super::{RecordedSegments, marked_replicas, replicas_owned_by, replicas_with, replicas_without};
     use mlgw_common::SegmentTier;
     use mlgw_common::ids::{NodeId, SegmentId};
     use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
@@ -96,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn only_sealed_segments_with_bytes_need_copies() {
+    fn only_sealed_segments_with_bytes_must_have_a_file() {
         let open = SegmentRecord { state: SegmentState::Open as i32, ..record(2, 0, &[2]) };
         let records = [record(1, 100, &[1, 2]), open, record(3, 0, &[2]), record(4, 100, &[1])];
         let recorded = RecordedSegments::of(NodeId(2), &records);
-        assert_eq!(recorded.facts.iter().map(|facts| facts.segment.0).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(recorded.facts.iter().map(|facts| facts.segment.0).collect::<Vec<_>>(), [1, 3, 4]);
         assert_eq!(recorded.listed, [1, 2, 3].map(SegmentId));
         assert_eq!(recorded.expected, [SegmentId(1)]);
-        assert!(recorded.contains(SegmentId(4)) && !recorded.contains(SegmentId(3)));
+        assert!(recorded.contains(SegmentId(4)) && !recorded.contains(SegmentId(2)));
     }
 
     #[test]
@@ -128,6 +140,16 @@ mod tests {
         };
         assert_eq!(listed(1), [(1, true), (2, false)]);
         assert_eq!(listed(3), [(1, false), (2, false), (3, true)]);
+    }
+
+    #[test]
+    fn a_new_owner_comes_first_and_removed_nodes_are_left_out() {
+        let nodes = |replicas: &[Replica]| replicas.iter().map(|of| of.node).collect::<Vec<_>>();
+        let record = record(1, 100, &[1, 2, 3]);
+        let replica = |node| Replica { node, ..Replica::default() };
+        assert_eq!(nodes(&replicas_owned_by(&record, replica(3))), [3, 1, 2]);
+        assert_eq!(nodes(&replicas_owned_by(&record, replica(4))), [4, 1, 2, 3]);
+        assert_eq!(nodes(&replicas_without(&record, |node| node == NodeId(1))), [2, 3]);
     }
 
     #[test]

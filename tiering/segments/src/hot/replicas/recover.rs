@@ -8,11 +8,15 @@
 //! replica may be damaged, the seal waits for the nodes that may have it.
 //!
 //! The same pass gives up open segments of this node that have fewer replicas than they could have, because a
-//! storage node has joined or returned: the next segments have more.
+//! storage node has joined or returned: the next segments have more. It also gives up those with a replica on
+//! a node that leaves, all those of this node if it leaves itself.
 //!
-//! Any node may recover any segment at any time without a loss: the first seal decides, and every seal has
-//! all acknowledged bytes. Nothing is stored. After a power loss the next pass begins anew, and closed
-//! replicas give the same answers.
+//! A removed node never answers. If the others are too few to know every acknowledged byte, the segment is
+//! sealed at what they have, and the possible loss is logged as an error.
+//!
+//! Any node may recover any segment at any time without a further loss: the first seal decides, and every
+//! seal has all acknowledged bytes that are left. Nothing is stored. After a power loss the next pass begins
+//! anew, and closed replicas give the same answers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -28,7 +32,8 @@ use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{CloseReplica, ClosedReplica};
 use mlgw_metadata::Catalogue;
 use mlgw_replication::{
-    COPIES, ClosedAnswer, RecoveredSeal, SealWait, SealedReplica, StorageNode, decide_seal, needed_answers,
+    COPIES, ClosedAnswer, ListedReplicas, RecoveredSeal, SealWait, SealedReplica, StorageNode, decide_seal,
+    needed_answers,
 };
 
 use super::Replication;
@@ -109,8 +114,7 @@ impl OpenSegmentRecovery {
         let begun = Instant::now();
         let OpenRecords { left, of_others, own_open } = open_records(inner, catalogue.clone()).await?;
         let pause = PASS_INTERVAL.max(begun.elapsed() * PASS_PAUSE_FACTOR);
-        let reachable = nodes.iter().filter(|node| node.is_reachable || node.node == inner.node).count();
-        let narrow = narrow_segments(&own_open, COPIES.min(reachable), inner.shared.segments.clock.now());
+        let narrow = narrow_segments(&own_open, inner.node, &nodes, inner.shared.segments.clock.now());
         if !narrow.is_empty() {
             narrow.iter().for_each(|segment| inner.shared.segments.holds.give_up(*segment));
             inner.writer_queues.roll();
@@ -181,14 +185,26 @@ struct OpenRecords {
     own_open: Vec<SegmentRecord>,
 }
 
-/// Returns the open segments that have fewer replicas than they could have. One that was opened without any
-/// follower is given up at once; one with some is given up after a while, so that a node that comes and goes
-/// does not cause many short segments.
-fn narrow_segments(open: &[SegmentRecord], wanted: usize, now: Timestamp) -> Vec<SegmentId> {
+/// Returns the open segments of the node `own` that have a replica on a node that leaves, or fewer replicas
+/// than they could have. Of the latter, one that was opened without any follower is given up at once; one
+/// with some is given up after a while, so that a node that comes and goes does not cause many short
+/// segments.
+fn narrow_segments(
+    open: &[SegmentRecord],
+    own: NodeId,
+    nodes: &[StorageNode],
+    now: Timestamp,
+) -> Vec<SegmentId> {
+    let usable = nodes.iter().filter(|node| !node.is_leaving && (node.is_reachable || node.node == own));
+    let wanted = COPIES.min(usable.count());
+    let does_any_stay = nodes.iter().any(|node| node.node != own && !node.is_leaving);
+    let leaves = |replica: &Replica| {
+        nodes.iter().any(|node| node.node.0 == replica.node && node.is_leaving && does_any_stay)
+    };
     let age_ms = |record: &SegmentRecord| now.as_millis().saturating_sub(record.created_ms);
     let is_narrow = |record: &&SegmentRecord| {
         let has_waited = record.replicas.len() == 1 || age_ms(record) >= NARROW_MS_MAX;
-        record.replicas.len() < wanted && has_waited
+        record.replicas.iter().any(leaves) || record.replicas.len() < wanted && has_waited
     };
     open.iter().filter(is_narrow).map(SegmentRecord::segment_id).collect()
 }
@@ -205,7 +221,8 @@ async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result
         records.retain(|record| record.state() == SegmentState::Open);
         let mut own_open = records.clone();
         own_open.retain(|record| record.is_owned_by(of.node));
-        records.retain(|record| record.replicas.len() > 1);
+        let is_removed = |node: NodeId| catalogue.is_removed_node(node);
+        records.retain(|record| record.replicas.len() > 1 || record.owner().is_some_and(is_removed));
         let (mut left, of_others): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|record| record.is_owned_by(of.node));
         match appends.filter(|_| paused.is_some()) {
@@ -234,11 +251,19 @@ async fn recover_segment(
     replication: &Replication,
     record: &SegmentRecord,
 ) -> Result<(), MissingAnswers> {
-    let segment = record.segment_id();
-    let answers = close_all(inner, replication, record).await;
-    let RecoveredSeal { length, replicas: named } =
-        decide_seal(&listed_nodes(record), record.quorum(), &answers)
-            .map_err(|wait| MissingAnswers { segment, wait })?;
+    let (segment, nodes) = (record.segment_id(), listed_nodes(record));
+    let is_removed =
+        |node: &NodeId| inner.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_removed_node(*node));
+    let removed: BTreeSet<NodeId> = nodes.iter().copied().filter(is_removed).collect();
+    let answers = close_all(inner, replication, record, &removed).await;
+    let listed = ListedReplicas { nodes: &nodes, write_quorum: record.quorum(), removed: &removed };
+    let decided = decide_seal(&listed, &answers).map_err(|wait| MissingAnswers { segment, wait })?;
+    let RecoveredSeal { length, replicas: named, may_miss_bytes } = decided;
+    if may_miss_bytes {
+        tracing::error!(%segment, length, ?removed,
+            "an open segment is sealed at what is left of it: acknowledged bytes may be lost with the nodes \
+             that were removed");
+    }
     let recorded = |of: &SealedReplica| {
         let listed = record.replica_of(of.node).cloned();
         listed.map(|listed| Replica { is_suspect: of.is_suspect, ..listed })
@@ -259,15 +284,17 @@ fn listed_nodes(record: &SegmentRecord) -> Vec<NodeId> {
     record.replicas.iter().map(|replica| NodeId(replica.node)).collect()
 }
 
-/// Closes all replicas of a segment. When enough have answered, the others are awaited for a limited time.
+/// Closes all replicas of a segment but those on removed nodes. When enough have answered, the others are
+/// awaited for a limited time.
 async fn close_all(
     inner: &Arc<HotTierInner>,
     replication: &Replication,
     record: &SegmentRecord,
+    removed: &BTreeSet<NodeId>,
 ) -> BTreeMap<NodeId, ClosedAnswer> {
     let nodes = listed_nodes(record);
     let needed = needed_answers(nodes.len(), record.quorum());
-    let nodes = nodes.into_iter();
+    let nodes = nodes.into_iter().filter(|node| !removed.contains(node));
     let mut closing: FuturesUnordered<_> =
         nodes.map(|node| async move { (node, close(inner, replication, record, node).await) }).collect();
     let (mut answers, mut until) = (BTreeMap::new(), None);
@@ -314,8 +341,9 @@ async fn close(
 mod tests {
     use super::narrow_segments;
     use mlgw_common::Timestamp;
-    use mlgw_common::ids::SegmentId;
+    use mlgw_common::ids::{NodeId, SegmentId};
     use mlgw_formats::schema::{Replica, SegmentRecord};
+    use mlgw_replication::StorageNode;
 
     fn open(id: u64, nodes: &[u64]) -> SegmentRecord {
         let replica = |node: &u64| Replica { node: *node, ..Replica::default() };
@@ -323,10 +351,28 @@ mod tests {
         SegmentRecord { id, created_ms: 1_000, replicas, ..SegmentRecord::default() }
     }
 
+    /// Nodes 1 to `count`, all reachable; those in `leaving` leave.
+    fn nodes(count: u64, leaving: &[u64]) -> Vec<StorageNode> {
+        let node =
+            |id| StorageNode { node: NodeId(id), is_reachable: true, is_leaving: leaving.contains(&id) };
+        (1..=count).map(node).collect()
+    }
+
+    #[test]
+    fn a_segment_with_a_replica_on_a_node_that_leaves_is_given_up() {
+        let records = [open(1, &[1, 2]), open(2, &[1, 3])];
+        let given_up =
+            |leaving: &[u64]| narrow_segments(&records, NodeId(1), &nodes(3, leaving), Timestamp(1_000));
+        assert_eq!(given_up(&[]), []);
+        assert_eq!(given_up(&[3]), [SegmentId(2)]);
+        assert_eq!(given_up(&[1]), [SegmentId(1), SegmentId(2)], "this node leaves");
+        assert_eq!(given_up(&[2, 3]), [], "no other node stays");
+    }
+
     #[test]
     fn a_segment_with_too_few_replicas_is_given_up_and_a_pair_only_after_a_while() {
         let records = [open(1, &[1]), open(2, &[1, 2]), open(3, &[1, 2, 3])];
-        let given_up = |wanted, now| narrow_segments(&records, wanted, Timestamp(now));
+        let given_up = |count, now| narrow_segments(&records, NodeId(1), &nodes(count, &[]), Timestamp(now));
         assert_eq!(given_up(1, 1_000_000), []);
         assert_eq!(given_up(2, 1_000), [SegmentId(1)]);
         assert_eq!(given_up(3, 60_999), [SegmentId(1)]);

@@ -216,10 +216,10 @@ fn is_redundant(context: &SweepContext<'_>, record: Option<&SegmentRecord>) -> b
     record.is_at_upstream() || good_replicas(record, context.nodes) >= context.wanted_copies
 }
 
-/// Number of storage nodes with a replica that is not marked.
+/// Number of storage nodes that stay and have a replica that is not marked.
 fn good_replicas(record: &SegmentRecord, nodes: &[StorageNode]) -> usize {
     let is_good = |node: NodeId| record.replica_of(node).is_some_and(|replica| !replica.is_suspect);
-    nodes.iter().filter(|node| is_good(node.node)).count()
+    nodes.iter().filter(|node| !node.is_leaving && is_good(node.node)).count()
 }
 
 /// Removes the file of a segment. Returns true if there was one.

@@ -7,7 +7,7 @@ use crate::fair::Lane;
 use crate::hot::compaction::stats::segment_stats;
 use crate::hot::{HotTier, Scrub, ScrubOptions, SegmentDirs};
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_formats::schema::{Extent, SegmentState};
+use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
 use std::time::Duration;
 
 /// Starts a scrub on a node, which reads segments on request.
@@ -62,6 +62,35 @@ async fn sealed_segments_reach_three_nodes_and_open_ones_none() {
         }
         assert_eq!(bytes.len(), OBJECT_BYTES);
     }
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_gives_its_segments_to_others() {
+    let nodes = TestNodes::new().await;
+    for node in [2, 3, 4] {
+        nodes.open(node).await;
+    }
+    nodes.cluster.set_nodes([1, 2, 3]);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2, 3])).await;
+    nodes.cluster.set_nodes([1, 2, 3, 4]);
+    nodes.cluster.set_leaving(1);
+    let is_given = |record: &SegmentRecord| {
+        record.replicas.len() == 3 && record.replica_of(NodeId(1)).is_none() && record.owner().is_some()
+    };
+    nodes.cluster.until(|| nodes.segments().iter().all(is_given)).await;
+    let segments: Vec<SegmentId> = nodes.segments().iter().map(|record| record.segment_id()).collect();
+    nodes.cluster.until(|| segments.iter().all(|segment| !nodes.path(1, *segment).exists())).await;
+    for segment in segments {
+        assert!(nodes.bytes(2, segment) == nodes.bytes(4, segment), "{segment}");
+    }
+    // The node still answers, from the replicas of others.
+    let (object, body) = &nodes.objects[0];
+    let mut bytes = Vec::new();
+    for extent in nodes.bench.extents(object) {
+        bytes.extend(read_all(&nodes.cluster.tier(1), &extent, body.0).await);
+    }
+    assert_eq!(bytes.len(), OBJECT_BYTES);
     nodes.close().await;
 }
 

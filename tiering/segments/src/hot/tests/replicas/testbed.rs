@@ -230,7 +230,7 @@ impl TestCluster {
 
     /// Sets the storage nodes, all reachable.
     pub(super) fn set_nodes(&self, nodes: impl IntoIterator<Item = u64>) {
-        let node = |node| StorageNode { node: NodeId(node), is_reachable: true };
+        let node = |node| StorageNode { node: NodeId(node), is_reachable: true, is_leaving: false };
         *self.nodes.lock() = nodes.into_iter().map(node).collect();
     }
 
@@ -238,6 +238,13 @@ impl TestCluster {
     pub(super) fn set_reachable(&self, node: u64, is_reachable: bool) {
         for one in self.nodes.lock().iter_mut().filter(|one| one.node == NodeId(node)) {
             one.is_reachable = is_reachable;
+        }
+    }
+
+    /// Drains a storage node.
+    pub(super) fn set_leaving(&self, node: u64) {
+        for one in self.nodes.lock().iter_mut().filter(|one| one.node == NodeId(node)) {
+            one.is_leaving = true;
         }
     }
 

@@ -1,0 +1,233 @@
+//! Nodes that leave the cluster: they are drained and removed, or removed because they are lost.
+//!
+//! A drained node gives up its votes, its leaderships and its replicas where other nodes can take them; a
+//! node is removed when no segment needs it. Checks here are made on current rows, before the command and
+//! after it, because another node may be drained at the same time. The rows of nodes are the only state.
+
+use crate::node::ClusterNode;
+use crate::routes::FIRST_NODE;
+use mlgw_common::NodeId;
+use mlgw_formats::schema::{Node, NodeRole, NodeState};
+use mlgw_metadata::{BarrierError, BarrierScope, ProposeError, ReadError};
+use mlgw_replication::COPIES;
+use std::sync::Arc;
+use tokio::task::{JoinError, spawn_blocking};
+
+/// Copies of each segment that a drain keeps, unless fewer are accepted.
+pub const DRAIN_COPIES: usize = COPIES;
+
+/// Fewest storage nodes that stay when a node is drained: an append is acknowledged when two have it.
+pub const DRAIN_COPIES_MIN: usize = 2;
+
+/// Fate of a node that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovedNode {
+    /// It is drained: no segment needs it.
+    Drained,
+    /// It never returns. What only it had is lost.
+    Lost,
+}
+
+/// Reason for which a node does not leave.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// There is no such node.
+    #[error("node {node} is not in the cluster")]
+    NoSuchNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// The first node cannot leave.
+    #[error("node {FIRST_NODE} serves remote-backed buckets and runs jobs and rules, so it cannot leave")]
+    FirstNode,
+    /// Too few storage nodes would be left.
+    #[error(
+        "without node {node} {left} active storage nodes are left, and {copies} copies need as many: add a \
+         node first, or accept fewer copies with --to-copies {DRAIN_COPIES_MIN}, which needs \
+         {DRAIN_COPIES_MIN} nodes"
+    )]
+    TooFewNodes {
+        /// The node.
+        node: NodeId,
+        /// Storage nodes that would be left.
+        left: usize,
+        /// Copies that segments are to keep.
+        copies: usize,
+    },
+    /// The node is not drained.
+    #[error(
+        "node {node} is not drained: run `mlgw cluster drain {node}` first, or give --lost if it is lost"
+    )]
+    NotDraining {
+        /// The node.
+        node: NodeId,
+    },
+    /// Segments still need the node.
+    #[error(
+        "{segments} segments are still on node {node}: wait until `mlgw cluster status` reports that it is \
+         drained"
+    )]
+    NotDrained {
+        /// The node.
+        node: NodeId,
+        /// Segments with a replica on it.
+        segments: u64,
+    },
+    /// A node that is said to be lost answers.
+    #[error("node {node} answers, so it is not lost: drain it, or stop it first")]
+    Answers {
+        /// The node.
+        node: NodeId,
+    },
+    /// The rows of this node may be old.
+    #[error(transparent)]
+    Barrier(#[from] BarrierError),
+    /// The catalogue cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The task that counts segments failed.
+    #[error("the segments of the node were not counted: {0}")]
+    Count(#[from] JoinError),
+    /// The change was not recorded.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+}
+
+impl ClusterNode {
+    /// Begins to drain a node, and returns its record. At least `copies` active storage nodes must be left.
+    ///
+    /// # Errors
+    /// See [`LeaveError`].
+    pub async fn drain(&self, node: NodeId, copies: usize) -> Result<Node, LeaveError> {
+        let known = self.current_node(node).await?;
+        if known.state() == NodeState::Draining {
+            return Ok(Node::clone(&known));
+        }
+        let catalogue = &self.shared.catalogue;
+        check_left(&catalogue.nodes(), node, copies)?;
+        let drained = catalogue.drain_node(node).await?;
+        self.current_node(node).await?;
+        // Another node may have been drained meanwhile.
+        if let Err(error) = check_left(&catalogue.nodes(), node, copies) {
+            catalogue.undrain_node(node).await?;
+            return Err(error);
+        }
+        Ok(drained)
+    }
+
+    /// Ends the draining of a node, and returns its record.
+    ///
+    /// # Errors
+    /// See [`LeaveError`].
+    pub async fn undrain(&self, node: NodeId) -> Result<Node, LeaveError> {
+        self.current_node(node).await?;
+        Ok(self.shared.catalogue.undrain_node(node).await?)
+    }
+
+    /// Removes a node for ever, and returns its record. It is removed when the leaders of all groups have
+    /// taken it out of them; until then it is leaving.
+    ///
+    /// # Errors
+    /// See [`LeaveError`].
+    pub async fn remove(&self, node: NodeId, fate: RemovedNode) -> Result<Node, LeaveError> {
+        let known = self.current_node(node).await?;
+        match (known.role(), known.state(), fate) {
+            // These have no segments.
+            (NodeRole::Gateway, _, _) | (NodeRole::Storage, NodeState::Joining, _) => {}
+            (NodeRole::Storage, NodeState::Leaving | NodeState::Removed, _) => {
+                return Ok(Node::clone(&known));
+            }
+            (NodeRole::Storage, NodeState::Active | NodeState::Draining, RemovedNode::Lost) => {
+                if node == self.shared.own || self.shared.probes.answers(node) == Some(true) {
+                    return Err(LeaveError::Answers { node });
+                }
+            }
+            (NodeRole::Storage, NodeState::Active, RemovedNode::Drained) => {
+                return Err(LeaveError::NotDraining { node });
+            }
+            (NodeRole::Storage, NodeState::Draining, RemovedNode::Drained) => {
+                self.check_drained(node).await?
+            }
+        }
+        Ok(self.shared.catalogue.remove_node(node).await?)
+    }
+
+    async fn check_drained(&self, node: NodeId) -> Result<(), LeaveError> {
+        let storage = self.storage();
+        let left = spawn_blocking(move || storage.left_on(node)).await??;
+        match left.is_done() {
+            true => Ok(()),
+            false => {
+                Err(LeaveError::NotDrained { node, segments: left.counts.segments + left.open_segments })
+            }
+        }
+    }
+
+    /// Returns the record of a node that may leave, from current rows.
+    async fn current_node(&self, node: NodeId) -> Result<Arc<Node>, LeaveError> {
+        let catalogue = &self.shared.catalogue;
+        catalogue.barrier(BarrierScope::System).await?;
+        if node == FIRST_NODE {
+            return Err(LeaveError::FirstNode);
+        }
+        let known = catalogue.node_record(node).filter(|node| !node.is_removed());
+        known.ok_or(LeaveError::NoSuchNode { node })
+    }
+}
+
+/// Checks that enough storage nodes are left without one.
+fn check_left(nodes: &[Arc<Node>], node: NodeId, copies: usize) -> Result<(), LeaveError> {
+    let stores = |of: &&Arc<Node>| of.role() == NodeRole::Storage;
+    if !nodes.iter().filter(stores).any(|of| of.node_id() == node) {
+        return Ok(());
+    }
+    let stays = |of: &&Arc<Node>| of.node_id() != node && of.state() == NodeState::Active;
+    let left = nodes.iter().filter(stores).filter(stays).count();
+    if left < copies.max(DRAIN_COPIES_MIN) {
+        return Err(LeaveError::TooFewNodes { node, left, copies });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LeaveError, check_left};
+    use mlgw_common::NodeId;
+    use mlgw_formats::schema::{Node, NodeRole, NodeState};
+    use std::sync::Arc;
+
+    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
+        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
+    }
+
+    /// Storage nodes that would be left and are too few, if they are.
+    fn too_few(nodes: &[Arc<Node>], leaving: u64, copies: usize) -> Option<usize> {
+        match check_left(nodes, NodeId(leaving), copies) {
+            Ok(()) => None,
+            Err(LeaveError::TooFewNodes { left, .. }) => Some(left),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_node_is_drained_only_while_enough_active_storage_nodes_are_left() {
+        let mut nodes: Vec<Arc<Node>> =
+            (1..=4).map(|id| node(id, NodeRole::Storage, NodeState::Active)).collect();
+        nodes.push(node(5, NodeRole::Gateway, NodeState::Active));
+        assert_eq!(too_few(&nodes, 2, 3), None);
+        assert_eq!(too_few(&nodes, 5, 3), None, "a gateway has no copies");
+        nodes[2] = node(3, NodeRole::Storage, NodeState::Draining);
+        assert_eq!(too_few(&nodes, 2, 3), Some(2));
+        assert_eq!(too_few(&nodes, 2, 2), None);
+        nodes[3] = node(4, NodeRole::Storage, NodeState::Joining);
+        assert_eq!(too_few(&nodes, 2, 2), Some(1));
+        assert_eq!(too_few(&nodes, 2, 0), Some(1), "an append needs two nodes");
+    }
+
+    #[test]
+    fn a_refusal_names_the_remedy() {
+        let refused = LeaveError::TooFewNodes { node: NodeId(2), left: 2, copies: 3 };
+        assert!(refused.to_string().contains("--to-copies 2"), "{refused}");
+        assert!(LeaveError::NotDraining { node: NodeId(2) }.to_string().contains("mlgw cluster drain 2"));
+    }
+}

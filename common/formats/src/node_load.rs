@@ -1,0 +1,128 @@
+//! The load of a node of a cluster, which it states in its answers to pings.
+//!
+//! A ping asks for it with the body [`LOAD_REQUEST`]; nodes of earlier versions ignore the body. An answer is
+//! one byte, 1 if the node serves requests, else 0, and then the load: one byte for the format and a protobuf
+//! message, as records are. Earlier versions answer with the byte 1 alone, or with nothing. Pure; nothing is
+//! stored.
+
+use crate::format_error::FormatError;
+use crate::schema::{decode, encode};
+use bytes::Bytes;
+
+/// Body of a ping that asks for the load.
+pub const LOAD_REQUEST: &[u8] = &[1];
+
+/// Maximum length of an answer.
+const ANSWER_BYTES_MAX: usize = 256;
+
+/// The byte of a node that serves requests.
+const SERVES: u8 = 1;
+
+/// Load of a node at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct NodeLoad {
+    /// Bytes of segments in the hot tier; absent on a node that stores none.
+    #[prost(uint64, optional, tag = "1")]
+    pub used_bytes: Option<u64>,
+    /// Bytes that the hot tier can still store; absent on a node that stores no segments.
+    #[prost(uint64, optional, tag = "2")]
+    pub free_bytes: Option<u64>,
+    /// Index of the last entry of the system group that the node has applied; absent before the first one.
+    #[prost(uint64, optional, tag = "3")]
+    pub applied: Option<u64>,
+}
+
+/// Answer to a ping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PingAnswer {
+    /// True if the node serves forwarded requests.
+    pub is_serving: bool,
+    /// The load; `None` in an answer of an earlier version.
+    pub load: Option<NodeLoad>,
+}
+
+impl PingAnswer {
+    /// Returns the answer to a ping with this body. An earlier version sends an empty one, and compares the
+    /// whole answer with the byte of a node that serves, so it gets no load.
+    #[must_use]
+    pub fn for_request(self, body: &[u8]) -> Self {
+        Self { load: self.load.filter(|_| body == LOAD_REQUEST), ..self }
+    }
+
+    /// Returns the bytes of the answer.
+    #[must_use]
+    pub fn encode_answer(&self) -> Bytes {
+        match &self.load {
+            Some(load) => [&[u8::from(self.is_serving)][..], &encode(load)].concat().into(),
+            None if self.is_serving => Bytes::from_static(&[SERVES]),
+            None => Bytes::new(),
+        }
+    }
+
+    /// Decodes an answer, also of an earlier version.
+    ///
+    /// # Errors
+    /// If the answer is too long, or its load is not of this format.
+    pub fn decode_answer(bytes: &[u8]) -> Result<Self, FormatError> {
+        if bytes.len() > ANSWER_BYTES_MAX {
+            return Err(FormatError("an answer to a ping is too long".into()));
+        }
+        let Some((first, load)) = bytes.split_first() else { return Ok(Self::default()) };
+        let load = if load.is_empty() { None } else { Some(decode(load)?) };
+        Ok(Self { is_serving: *first == SERVES, load })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ANSWER_BYTES_MAX, LOAD_REQUEST, NodeLoad, PingAnswer};
+    use proptest::prelude::any;
+    use proptest::{collection, prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(answer) = PingAnswer::decode_answer(&bytes) {
+                prop_assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_of_an_earlier_version_has_no_load() {
+        let answer = |is_serving| PingAnswer { is_serving, load: None };
+        for (bytes, is_serving) in [(&[1][..], true), (&[][..], false)] {
+            assert_eq!(PingAnswer::decode_answer(bytes), Ok(answer(is_serving)));
+            assert_eq!(answer(is_serving).encode_answer(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_load_follows_the_byte_of_a_node_that_serves() {
+        let load = NodeLoad { used_bytes: Some(5), free_bytes: Some(0), applied: Some(7) };
+        let answer = PingAnswer { is_serving: true, load: Some(load) };
+        // Serves; format 1; used_bytes, free_bytes, applied.
+        assert_eq!(answer.encode_answer(), [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7].as_slice());
+        assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
+        let gateway = PingAnswer { is_serving: false, load: Some(NodeLoad::default()) };
+        assert_eq!(gateway.encode_answer(), [0, 1].as_slice(), "no answer of an earlier version");
+        assert_eq!(PingAnswer::decode_answer(&gateway.encode_answer()), Ok(gateway));
+    }
+
+    #[test]
+    fn only_a_ping_that_asks_for_the_load_gets_it() {
+        let answer = PingAnswer { is_serving: true, load: Some(NodeLoad::default()) };
+        assert_eq!(answer.for_request(LOAD_REQUEST), answer);
+        assert_eq!(answer.for_request(&[]).encode_answer(), [1].as_slice(), "as an earlier version expects");
+    }
+
+    #[test]
+    fn fields_of_a_later_version_are_skipped_and_other_formats_refused() {
+        let later = [1, 1, 3 << 3, 7, 4 << 3, 9];
+        let load = NodeLoad { applied: Some(7), ..NodeLoad::default() };
+        let expected = PingAnswer { is_serving: true, load: Some(load) };
+        assert_eq!(PingAnswer::decode_answer(&later), Ok(expected));
+        assert!(PingAnswer::decode_answer(&[1, 2, 3 << 3, 7]).is_err());
+        assert!(PingAnswer::decode_answer(&vec![1; ANSWER_BYTES_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! The commands `mlgw cluster drain`, `undrain` and `remove`, and the progress of nodes that leave.
+
+use super::CLUSTER;
+use crate::client::Client;
+use crate::output::{Out, counted, text_line};
+use crate::stderr::write_stderr;
+use crate::{CliError, Global, discover};
+use http::Method;
+use mlgw_api::{
+    ClusterInfo, ClusterLeavingInfo, ClusterNodeChange, ClusterNodeInfo, ClusterNodeState, DrainNodeRequest,
+    RemoveNodeRequest,
+};
+use std::io::{self, IsTerminal as _};
+
+/// Options of `mlgw cluster remove`.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoveOptions {
+    /// The node is lost for ever.
+    pub is_lost: bool,
+}
+
+/// Begins to drain a node.
+///
+/// # Errors
+/// If too few nodes would be left; see [`CliError`].
+pub async fn drain(global: &Global, out: Out, node: u64, to_copies: Option<u64>) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let request = DrainNodeRequest { to_copies };
+    let changed: ClusterNodeChange = client.call(Method::POST, &path(node, "drain"), Some(&request)).await?;
+    let sentence = format!(
+        "Node {node} is draining: other nodes copy its segments. `mlgw cluster status` shows the progress."
+    );
+    out.done(&changed, &sentence)
+}
+
+/// Ends the draining of a node.
+///
+/// # Errors
+/// See [`CliError`].
+pub async fn undrain(global: &Global, out: Out, node: u64) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let changed: ClusterNodeChange = client.call(Method::POST, &path(node, "undrain"), None::<&()>).await?;
+    out.done(&changed, &format!("Node {node} is active again."))
+}
+
+/// Removes a node for ever, after a confirmation.
+///
+/// # Errors
+/// If the node is not drained and not lost, or the removal is not confirmed; see [`CliError`].
+pub async fn remove(global: &Global, out: Out, node: u64, options: RemoveOptions) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    confirm_id(node, options, global)?;
+    let request = RemoveNodeRequest { lost: options.is_lost };
+    let changed: ClusterNodeChange = client.call(Method::POST, &path(node, "remove"), Some(&request)).await?;
+    out.done(&changed, &format!("Node {node} is {}.", of_state(changed.state)))
+}
+
+fn of_state(state: ClusterNodeState) -> &'static str {
+    match state {
+        ClusterNodeState::Removed => "removed",
+        ClusterNodeState::Joining
+        | ClusterNodeState::Active
+        | ClusterNodeState::Draining
+        | ClusterNodeState::Leaving => "being removed; its process stops by itself if it runs",
+    }
+}
+
+/// Requests the id of the node as a confirmation.
+fn confirm_id(node: u64, options: RemoveOptions, global: &Global) -> Result<(), CliError> {
+    if global.yes {
+        return Ok(());
+    }
+    let question = question(node, options);
+    if !io::stdin().is_terminal() {
+        return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
+    }
+    write_stderr(&format!("{question} Type the id of the node to confirm: "));
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    match (read, answer.trim().parse::<u64>()) {
+        (Ok(_), Ok(typed)) if node == typed => Ok(()),
+        _ => Err(CliError::Failed("aborted; nothing was changed".to_owned())),
+    }
+}
+
+fn question(node: u64, options: RemoveOptions) -> String {
+    match options.is_lost {
+        true => format!(
+            "Remove node {node} for ever? What only it has is lost, and its data directory can never be used \
+             again."
+        ),
+        false => format!("Remove node {node} for ever? Its data directory can never be used again."),
+    }
+}
+
+fn path(node: u64, change: &str) -> String {
+    format!("{CLUSTER}/nodes/{node}/{change}")
+}
+
+/// Formats the progress of the nodes that leave, one line each.
+pub(super) fn lines(cluster: &ClusterInfo) -> String {
+    cluster.leaving.iter().map(|leaving| text_line(&progress(cluster, leaving))).collect()
+}
+
+fn progress(cluster: &ClusterInfo, leaving: &ClusterLeavingInfo) -> String {
+    let ClusterLeavingInfo { node, segments, copied_segments, open_segments, done } = *leaving;
+    let is_draining = |of: &ClusterNodeInfo| of.id == node && of.state == ClusterNodeState::Draining;
+    let is_draining = cluster.nodes.iter().any(is_draining);
+    match (done, is_draining) {
+        (true, true) => {
+            format!("node {node} is drained: run `mlgw cluster remove {node}`, then it stops by itself")
+        }
+        (true, false) => format!("node {node} is being removed"),
+        (false, _) => {
+            let word = if is_draining { "draining" } else { "being removed" };
+            let open = match open_segments {
+                0 => String::new(),
+                open => format!("; {} to seal", counted(open, "open segment")),
+            };
+            let total = counted(segments, "segment");
+            format!("node {node} is {word}: {copied_segments} of {total} have copies elsewhere{open}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::cluster;
+    use super::{RemoveOptions, lines, question};
+    use mlgw_api::{ClusterInfo, ClusterLeavingInfo, ClusterNodeState};
+
+    fn shown(state: ClusterNodeState, segments: u64, open_segments: u64) -> String {
+        let done = segments == 0 && open_segments == 0;
+        let leaving =
+            vec![ClusterLeavingInfo { node: 2, segments, copied_segments: 12, open_segments, done }];
+        let mut cluster = ClusterInfo { leaving, ..cluster() };
+        cluster.nodes[1].state = state;
+        lines(&cluster)
+    }
+
+    #[test]
+    fn the_progress_of_a_drain_is_shown_until_the_node_may_be_removed() {
+        let expected = "node 2 is draining: 12 of 120 segments have copies elsewhere\n";
+        assert_eq!(shown(ClusterNodeState::Draining, 120, 0), expected);
+        let open = shown(ClusterNodeState::Draining, 120, 1);
+        assert!(open.ends_with("; 1 open segment to seal\n"), "{open}");
+        let drained = shown(ClusterNodeState::Draining, 0, 0);
+        assert!(drained.starts_with("node 2 is drained: run `mlgw cluster remove 2`"), "{drained}");
+        assert_eq!(shown(ClusterNodeState::Leaving, 0, 0), "node 2 is being removed\n");
+    }
+
+    #[test]
+    fn the_question_names_what_a_removal_loses() {
+        let asked = |is_lost| question(2, RemoveOptions { is_lost });
+        assert!(asked(false).starts_with("Remove node 2 for ever? Its data directory"));
+        assert!(asked(true).contains("What only it has is lost"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Nodes leave a cluster of four storage nodes: one is drained and removed while clients write, another one
+//! is lost and removed. Nothing that was acknowledged is lost, and the other nodes have three copies of
+//! everything afterwards. What would leave too few nodes is refused.
+
+use super::segment_files::{MINUTELY_MAX, until_equal};
+use super::testbed::{
+    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, keys_before, node_of, put, wait_at_most, wait_until,
+};
+use super::writers::{TestWriter, assert_all_stored};
+use crate::server::ServerSetup;
+
+/// The node that leaves.
+const LEAVING: usize = 2;
+/// The nodes that stay.
+const STAYING: [usize; 3] = [FIRST, 3, 4];
+
+/// Settings for many segments.
+fn small_segments(setup: ServerSetup) -> ServerSetup {
+    setup.with("hot.segment_bytes", "4MiB").with("hot.compact_interval", "100ms")
+}
+
+/// Makes a cluster of four storage nodes.
+fn four() -> TestCluster {
+    let mut cluster = TestCluster::three_with(small_segments);
+    cluster.join("storage");
+    cluster.until_active(4);
+    cluster
+}
+
+/// Runs `mlgw cluster …` against a node, and returns its output and its exit status.
+fn command(cluster: &TestCluster, node: usize, words: &[&str]) -> (String, Option<i32>) {
+    let words: Vec<&str> = std::iter::once("cluster").chain(words.iter().copied()).collect();
+    cluster.member(node).setup.command(&words)
+}
+
+/// Runs a command that succeeds.
+fn run(cluster: &TestCluster, node: usize, words: &[&str]) {
+    let (output, status) = command(cluster, node, words);
+    assert_eq!(status, Some(0), "{words:?}: {output}");
+}
+
+/// Asserts that a command is refused for a reason.
+fn assert_refused(cluster: &TestCluster, words: &[&str], reason: &str) {
+    let (output, status) = command(cluster, FIRST, words);
+    assert_eq!(status, Some(4), "{words:?}: {output}");
+    assert!(output.contains(reason), "{words:?}: {output}");
+}
+
+fn state_of(cluster: &TestCluster, node: usize) -> String {
+    cluster.view(FIRST).node(node).map_or_else(String::new, |node| node.state.clone())
+}
+
+fn until_removed(cluster: &TestCluster) {
+    wait_until("the node is removed", || state_of(cluster, LEAVING) == "removed");
+}
+
+/// Waits until the nodes that stay have the same segments, and vote in every group.
+fn until_copied(cluster: &mut TestCluster) {
+    wait_at_most(MINUTELY_MAX, "every segment has three copies on the other nodes", || {
+        let copies = cluster.view(FIRST).copies;
+        (copies.wanted, copies.below_segments) == (3, 0)
+    });
+    wait_until("the other nodes vote in every group", || {
+        cluster.view(FIRST).groups.iter().all(|group| {
+            let found = cluster.group(group.id);
+            found.is_some_and(|found| found.with_part("voter") == STAYING.into())
+        })
+    });
+    // A stop seals the open segments of a node.
+    cluster.restart(&STAYING);
+    until_equal(cluster, &STAYING);
+}
+
+#[test]
+fn a_node_is_drained_and_removed_while_clients_write_through_it() {
+    let mut cluster = four();
+    let start = |id: &usize| TestWriter::start(&cluster, *id, "drain");
+    let writers: Vec<TestWriter> = STORAGE.iter().map(start).collect();
+    writers.iter().for_each(TestWriter::until_more);
+    run(&cluster, 3, &["drain", "2"]);
+    // Its segments are not copied within the time of a command.
+    assert_refused(&cluster, &["remove", "2", "--yes"], "are still on node 2");
+    writers.iter().for_each(TestWriter::until_more);
+    wait_at_most(MINUTELY_MAX, "no segment needs the node", || {
+        let left = cluster.view(FIRST).leaving;
+        left.iter().any(|left| (left.node, left.done) == (LEAVING, true))
+    });
+    let (output, _) = command(&cluster, FIRST, &["status"]);
+    assert!(output.contains("node 2 is drained: run `mlgw cluster remove 2`"), "{output}");
+    writers.iter().for_each(TestWriter::until_more);
+
+    let client = cluster.client(LEAVING);
+    let key = keys_before().next().expect("a key");
+    let read = cluster.block_on(client.get(BUCKET, &key)).expect("read");
+    assert_eq!(node_of(&read), LEAVING, "it still answers reads, from the replicas of other nodes");
+    let mut stored = Vec::new();
+    for writer in writers {
+        let log = writer.end(&cluster);
+        log.assert_kept();
+        stored.extend(log.stored);
+    }
+    for id in cluster.running() {
+        assert_all_stored(&cluster, id, &stored);
+    }
+
+    run(&cluster, FIRST, &["remove", "2", "--yes"]);
+    until_removed(&cluster);
+    cluster.until_refused(LEAVING);
+    until_copied(&mut cluster);
+    for id in STAYING {
+        assert_all_stored(&cluster, id, &stored);
+    }
+}
+
+#[test]
+fn a_lost_node_is_removed_and_the_others_make_the_copies_that_it_had() {
+    let mut cluster = four();
+    let start = |id: &usize| TestWriter::start(&cluster, *id, "loss");
+    let writers: Vec<TestWriter> = STORAGE.iter().map(start).collect();
+    writers.iter().for_each(TestWriter::until_more);
+    assert_refused(&cluster, &["remove", "2", "--lost", "--yes"], "Node 2 answers");
+    cluster.kill(LEAVING);
+    let mut stored = Vec::new();
+    for (writer, id) in writers.into_iter().zip(STORAGE) {
+        if id != LEAVING {
+            writer.until_more();
+        }
+        let log = writer.end(&cluster);
+        log.assert_kept_but_for_unanswered();
+        stored.extend(log.stored);
+    }
+    wait_until("the first node does not reach the lost one", || {
+        cluster.view(FIRST).node(LEAVING).is_some_and(|node| node.reachable == Some(false))
+    });
+    assert_refused(&cluster, &["remove", "2", "--yes"], "is not drained");
+    run(&cluster, FIRST, &["remove", "2", "--lost", "--yes"]);
+    until_removed(&cluster);
+    until_copied(&mut cluster);
+    for id in STAYING {
+        assert_all_stored(&cluster, id, &stored);
+        let client = cluster.client(id);
+        cluster.block_on(async {
+            for key in keys_before() {
+                assert_reads(&client, &key).await;
+            }
+        });
+    }
+    // A removed node that comes back is refused, and stops.
+    cluster.spawn(LEAVING);
+    cluster.until_refused(LEAVING);
+}
+
+#[test]
+fn what_would_leave_too_few_nodes_is_refused_and_a_drain_can_be_ended() {
+    let cluster = TestCluster::three_with(small_segments);
+    let client = cluster.client(LEAVING);
+    cluster.block_on(put(&client, "kept")).expect("stored");
+    assert_refused(&cluster, &["drain", "2"], "--to-copies 2");
+    assert_refused(&cluster, &["drain", "1", "--to-copies", "2"], "it cannot leave");
+    let (output, status) = command(&cluster, FIRST, &["drain", "9"]);
+    assert!(status == Some(1) && output.contains("Node 9 is not in the cluster"), "{output}");
+    assert_refused(&cluster, &["remove", "2", "--yes"], "is not drained");
+    assert_eq!(state_of(&cluster, LEAVING), "active");
+
+    run(&cluster, 3, &["drain", "2", "--to-copies", "2"]);
+    assert_eq!(state_of(&cluster, LEAVING), "draining");
+    assert_refused(&cluster, &["drain", "3", "--to-copies", "2"], "1 active storage nodes are left");
+    wait_at_most(MINUTELY_MAX, "every segment is on the two other nodes alone", || {
+        let view = cluster.view(FIRST);
+        view.copies.wanted == 2 && view.leaving.iter().all(|left| left.done)
+    });
+    run(&cluster, LEAVING, &["undrain", "2"]);
+    assert_eq!(state_of(&cluster, LEAVING), "active");
+    wait_at_most(MINUTELY_MAX, "every segment has three copies again", || {
+        let copies = cluster.view(FIRST).copies;
+        (copies.wanted, copies.below_segments) == (3, 0)
+    });
+    cluster.until_settled();
+    cluster.block_on(assert_reads(&client, "kept"));
+}
