@@ -497,6 +497,9 @@ pub const PEER_STREAM_WINDOW_BYTES: u32 = 128 * KIB as u32;
 /// The same for a connection: the windows of all its streams, so that streams that are not read never stop
 /// another one.
 pub const PEER_CONNECTION_WINDOW_BYTES: u32 = PEER_HTTP_STREAMS_MAX * PEER_STREAM_WINDOW_BYTES;
+/// Largest HTTP/2 frame that a node accepts: with its head, four records of TLS. Each frame is written on its
+/// own.
+pub const PEER_FRAME_BYTES_MAX: u32 = 64 * KIB as u32 - 9;
 /// Bytes of a body that are buffered for sending.
 pub const PEER_SEND_BUFFER_BYTES: usize = 128 * KIB as usize;
 /// Largest list of headers between peers: a path and three numbers.

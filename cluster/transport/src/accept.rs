@@ -12,8 +12,9 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
-    PEER_CONNECTION_WINDOW_BYTES, PEER_HANDSHAKE_MS, PEER_HEADER_BYTES_MAX, PEER_HTTP_STREAMS_MAX,
-    PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
+    PEER_CONNECTION_WINDOW_BYTES, PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEER_HEADER_BYTES_MAX,
+    PEER_HTTP_STREAMS_MAX, PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES,
+    PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, sleep, sleep_until, timeout};
 use mlgw_trust::{CertifiedNode, tls_reason};
@@ -179,6 +180,7 @@ fn builder() -> Builder<TokioExecutor> {
         .initial_stream_window_size(PEER_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(PEER_CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(PEER_HTTP_STREAMS_MAX)
+        .max_frame_size(PEER_FRAME_BYTES_MAX)
         .max_send_buf_size(PEER_SEND_BUFFER_BYTES)
         .max_header_list_size(PEER_HEADER_BYTES_MAX)
         // Peers are trusted, and either side may end a stream while the other one still sends. Each such end

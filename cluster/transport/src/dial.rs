@@ -16,8 +16,9 @@ use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::NodeId;
 use mlgw_common::limits::{
-    HANDSHAKE_BYTES_MAX, PEER_CONNECTION_WINDOW_BYTES, PEER_HANDSHAKE_MS, PEER_HEADER_BYTES_MAX,
-    PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
+    HANDSHAKE_BYTES_MAX, PEER_CONNECTION_WINDOW_BYTES, PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS,
+    PEER_HEADER_BYTES_MAX, PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES,
+    PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, timeout};
 use mlgw_trust::{CertifiedNode, tls_reason};
@@ -209,6 +210,7 @@ where
         .timer(TokioTimer::new())
         .initial_stream_window_size(PEER_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(PEER_CONNECTION_WINDOW_BYTES)
+        .max_frame_size(PEER_FRAME_BYTES_MAX)
         .max_send_buf_size(PEER_SEND_BUFFER_BYTES)
         .max_header_list_size(PEER_HEADER_BYTES_MAX)
         // As on the accepting side.

@@ -1,11 +1,11 @@
 //! The stream from the primary of an open segment to one of its followers.
 //!
-//! The frames of a batch are made once and shared by all streams; payloads are not copied. A stream takes
-//! frames without waiting, since the segment bounds what a follower may lack. Its answers are synced lengths,
-//! in order. A stream that has ended is never continued: the follower has lost its right to append, and with
-//! a power loss every stream ends.
+//! The frames of a batch are made once and shared by all streams. Small pieces of their payloads are joined,
+//! large ones are not copied. A stream takes frames without waiting, since the segment bounds what a follower
+//! may lack. Its answers are synced lengths, in order. A stream that has ended is never continued: the
+//! follower has lost its right to append, and with a power loss every stream ends.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
 use mlgw_common::ids::NodeId;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
@@ -22,6 +22,13 @@ use super::{ReplicaBytes, SegmentPeers};
 
 /// Longest time until a follower has created its file.
 pub(super) const OPEN_MAX: Duration = Duration::from_secs(1);
+
+/// Pieces of a payload below this size are joined: each piece is encrypted and written on its own, which costs
+/// more than to copy it.
+const SMALL_PIECE_BYTES: usize = 32 << 10;
+
+/// Maximum size of joined pieces.
+const JOINED_BYTES_MAX: usize = 128 << 10;
 
 // Each record fits into a frame.
 const _: () = assert!(HEAD_BYTES_MAX + CHUNK_BYTES_MAX as usize <= APPEND_PAYLOAD_BYTES_MAX);
@@ -54,7 +61,26 @@ pub(in crate::hot) fn encode_frames(
 
 fn encode_frame(offset: u64, payload: &mut Vec<Bytes>) -> EncodedFrame {
     let head = AppendHead::of(offset, payload).encode();
-    std::iter::once(Bytes::copy_from_slice(&head)).chain(payload.drain(..)).collect()
+    joined(&head, payload.drain(..))
+}
+
+/// Joins the small pieces that follow each other.
+fn joined(head: &[u8], pieces: impl Iterator<Item = Bytes>) -> EncodedFrame {
+    let (mut all, mut small) = (Vec::new(), BytesMut::from(head));
+    for piece in pieces {
+        let is_small = piece.len() < SMALL_PIECE_BYTES;
+        if !small.is_empty() && (!is_small || small.len() + piece.len() > JOINED_BYTES_MAX) {
+            all.push(small.split().freeze());
+        }
+        match is_small {
+            true => small.extend_from_slice(&piece),
+            false => all.push(piece),
+        }
+    }
+    if !small.is_empty() {
+        all.push(small.freeze());
+    }
+    all.into()
 }
 
 /// A stream whose follower has created its file.
@@ -116,7 +142,7 @@ impl LinkAnswers {
 
 #[cfg(test)]
 mod tests {
-    use super::{encode_frames, sent_bytes};
+    use super::{JOINED_BYTES_MAX, SMALL_PIECE_BYTES, encode_frames, joined, sent_bytes};
     use bytes::Bytes;
     use futures_util::StreamExt as _;
     use mlgw_formats::append_frames::{APPEND_PAYLOAD_BYTES_MAX, AppendDecoder};
@@ -153,5 +179,22 @@ mod tests {
         let expected: Vec<u8> = records.iter().flat_map(content).collect();
         let bytes: Vec<u8> = received.into_iter().flat_map(|frame| frame.payload.concat()).collect();
         assert!(bytes == expected);
+    }
+
+    #[test]
+    fn small_pieces_are_joined_and_large_ones_are_sent_as_they_are() {
+        let piece = |byte: u8, length: usize| Bytes::from(vec![byte; length]);
+        let large = piece(3, SMALL_PIECE_BYTES);
+        let pieces = [piece(1, 100), piece(2, 4_096), large.clone(), piece(4, 100), piece(5, 4_096)];
+        let sent = joined(b"head", pieces.iter().cloned());
+        let lengths: Vec<usize> = sent.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [4_200, SMALL_PIECE_BYTES, 4_196]);
+        assert_eq!(sent[1].as_ptr(), large.as_ptr(), "it is not copied");
+        assert!(sent.concat() == [b"head".as_slice(), &pieces.concat()].concat());
+
+        let many = std::iter::repeat_n(piece(6, SMALL_PIECE_BYTES - 1), 9);
+        let sent = joined(b"head", many);
+        assert!(sent.len() > 2 && sent.iter().all(|bytes| bytes.len() <= JOINED_BYTES_MAX));
+        assert_eq!(sent.concat().len(), 4 + 9 * (SMALL_PIECE_BYTES - 1));
     }
 }
