@@ -3,10 +3,12 @@
 //! All of them follow the clock of tokio. In a test with `#[tokio::test(start_paused = true)]` that clock
 //! stands still while work can run and jumps to the next deadline when none can, so a part that waits for
 //! minutes is tested in milliseconds and does not depend on the load of the machine. Elsewhere the clock is
-//! the monotonic clock of the operating system. Only [`block_for`] does not follow a paused clock.
+//! the monotonic clock of the operating system, which stands still while the machine is suspended. Only
+//! [`block_for`] and [`suspended_time`] do not follow a paused clock.
 //!
 //! Nothing is stored, so a power failure has no effect.
 
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::Duration;
 
 pub use tokio::time::error::Elapsed;
@@ -63,9 +65,36 @@ pub fn block_for(duration: Duration) {
     std::thread::sleep(duration);
 }
 
+/// Bounds of the time for which this machine was suspended since it booted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SuspendedTime {
+    /// It was suspended for at least this long.
+    pub at_least: Duration,
+    /// It was suspended for at most this long.
+    pub at_most: Duration,
+}
+
+/// Returns the time for which this machine was suspended, which no [`Instant`] contains.
+#[must_use]
+pub fn suspended_time() -> SuspendedTime {
+    // Three clocks cannot be read at one moment, so the result is a range.
+    let before = since_boot(clock_gettime(ClockId::Monotonic));
+    let with_suspensions = since_boot(clock_gettime(ClockId::Boottime));
+    let after = since_boot(clock_gettime(ClockId::Monotonic));
+    SuspendedTime {
+        at_least: with_suspensions.saturating_sub(after),
+        at_most: with_suspensions.saturating_sub(before),
+    }
+}
+
+/// A time of a clock that begins at the boot and is never negative.
+fn since_boot(time: Timespec) -> Duration {
+    Duration::try_from(time).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Instant, sleep, timeout};
+    use super::{Instant, sleep, suspended_time, timeout};
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
@@ -75,5 +104,12 @@ mod tests {
         assert_eq!(begin.elapsed(), hour);
         assert!(timeout(hour, std::future::pending::<()>()).await.is_err());
         assert_eq!(begin.elapsed(), 2 * hour);
+    }
+
+    #[test]
+    fn suspended_time_never_falls() {
+        let (first, second) = (suspended_time(), suspended_time());
+        assert!(first.at_least <= first.at_most);
+        assert!(first.at_least <= second.at_most, "{first:?}, {second:?}");
     }
 }

@@ -20,8 +20,10 @@ mod dead;
 mod division_tests;
 mod duty;
 mod groups;
+mod heartbeats;
 mod inner;
 mod jobs;
+mod leases;
 mod log_bound;
 #[cfg(test)]
 mod log_tests;
@@ -66,6 +68,7 @@ pub use crate::raft::peers::{CallRefused, MemberLane, MemberPeers, PeerError, Pe
 pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use cluster::{NewJoinToken, NodeReport};
 pub use dead::DeadSet;
+pub use leases::ReadLeases;
 pub use options::{
     BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
     DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,

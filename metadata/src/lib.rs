@@ -27,8 +27,8 @@ pub use catalogue::{
     BarrierError, BarrierScope, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
     ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, DeadSet, DeleteBucketError,
     FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole, MemberStatus,
-    NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin, ProposeError, Reader,
-    Reference, SnapshotBytes, StoredVersion, UploadScan,
+    NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin, ProposeError,
+    ReadLeases, Reader, Reference, SnapshotBytes, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

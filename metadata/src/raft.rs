@@ -7,10 +7,14 @@
 mod barrier;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod heartbeats;
 #[cfg(test)]
 pub(crate) mod in_process;
 mod leader_calls;
 mod leadership;
+mod lease;
+#[cfg(test)]
+mod lease_tests;
 mod limiter;
 pub(crate) mod log;
 mod lone_voter;
@@ -34,3 +38,4 @@ mod snapshot_sender;
 mod snapshot_tests;
 #[cfg(test)]
 mod suite_tests;
+mod vote_pause;

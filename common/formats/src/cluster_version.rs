@@ -8,7 +8,7 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 4;
+pub const CLUSTER_VERSION: u32 = 5;
 
 /// The version of a catalogue that names none.
 pub const FIRST_CLUSTER_VERSION: u32 = 1;
@@ -24,10 +24,16 @@ pub const REPLICATION_CLUSTER_VERSION: u32 = 3;
 /// the clocks of nodes differ.
 pub const SERVING_CLUSTER_VERSION: u32 = 4;
 
+/// The first version in which a voter that restarted does not vote while a leader may rely on what it
+/// answered before, so that leaders may read by lease, and in which one call has the heartbeats of several
+/// groups. No command needs it.
+pub const LEASES_CLUSTER_VERSION: u32 = 5;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
-const _: () = assert!(SERVING_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(SERVING_CLUSTER_VERSION < LEASES_CLUSTER_VERSION);
+const _: () = assert!(LEASES_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

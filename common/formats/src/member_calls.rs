@@ -12,7 +12,7 @@ use crate::log_types::{Leadership, LogId, RaftLogEntry, Vote};
 use crate::schema::FORMAT;
 use crate::schema::meta::LogPosition;
 use bytes::Bytes;
-use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX};
+use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX, NODE_GROUPS_MAX};
 use prost::Message;
 
 /// Maximum number of bodies, and of segments, in one question about readers and in its answer: 10 KiB each.
@@ -25,7 +25,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub request: Option<MemberRequest>,
 }
 
@@ -60,6 +60,9 @@ pub enum MemberRequest {
     /// Asks a node for the bodies and segments that are being read there.
     #[prost(message, tag = "10")]
     Readers(ReadersCall),
+    /// Shows that the leader of several groups is there.
+    #[prost(message, tag = "11")]
+    Heartbeats(HeartbeatsCall),
 }
 
 /// A vote of a member.
@@ -91,6 +94,25 @@ pub struct AppendCall {
     /// The entries, encoded.
     #[prost(bytes = "bytes", tag = "4")]
     pub entries: Bytes,
+}
+
+/// Heartbeats of several groups. Their call names the system group.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HeartbeatsCall {
+    /// The heartbeats, at most one for each group of a node.
+    #[prost(message, repeated, tag = "1")]
+    pub heartbeats: Vec<Heartbeat>,
+}
+
+/// Heartbeat of one group.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Heartbeat {
+    /// The group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// An append without entries.
+    #[prost(message, required, tag = "2")]
+    pub append: AppendCall,
 }
 
 /// Request for a vote.
@@ -173,7 +195,7 @@ pub struct ReadersCall {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub reply: Option<MemberReply>,
 }
 
@@ -219,6 +241,9 @@ pub enum MemberReply {
     /// Those of the bodies and segments that are being read on the node.
     #[prost(message, tag = "13")]
     Readers(ReadersReply),
+    /// Answers to the heartbeats of several groups, in their order.
+    #[prost(message, tag = "14")]
+    Heartbeats(HeartbeatsReply),
 }
 
 /// Reply without content.
@@ -273,6 +298,25 @@ pub struct ReadersReply {
     pub is_behind: bool,
 }
 
+/// Answers to the heartbeats of a call, in their order.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HeartbeatsReply {
+    /// The answers.
+    #[prost(message, repeated, tag = "1")]
+    pub answers: Vec<HeartbeatAnswer>,
+}
+
+/// Answer to one heartbeat.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HeartbeatAnswer {
+    /// The bytes of a [`MemberAnswer`]; empty if the heartbeat was refused.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub answer: Bytes,
+    /// The reason of a refusal.
+    #[prost(string, tag = "2")]
+    pub refusal: String,
+}
+
 /// Reason to decline a proposal or a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
@@ -325,12 +369,15 @@ impl MemberCall {
     ///
     /// # Errors
     /// If `bytes` is longer than a call may be, or no call of this version; if a question about readers has
-    /// too many ids, or has bodies and no log entry.
+    /// too many ids, or has bodies and no log entry; if there are too many heartbeats, or one has entries.
     pub fn read(bytes: Bytes) -> Result<(u32, MemberRequest), FormatError> {
         let call: Self = decode(bytes, "a call")?;
         let request = call.request.ok_or_else(|| of_later_version("a call"))?;
         if let MemberRequest::Readers(readers) = &request {
             readers.check()?;
+        }
+        if let MemberRequest::Heartbeats(heartbeats) = &request {
+            heartbeats.check()?;
         }
         Ok((call.group, request))
     }
@@ -347,7 +394,7 @@ impl MemberAnswer {
     ///
     /// # Errors
     /// If `bytes` is longer than an answer may be, or no answer of this version; if an answer about readers
-    /// has too many ids.
+    /// has too many ids, or there are too many answers to heartbeats.
     pub fn read(bytes: Bytes) -> Result<MemberReply, FormatError> {
         let answer: Self = decode(bytes, "an answer")?;
         let reply = answer.reply.ok_or_else(|| of_later_version("an answer"))?;
@@ -355,7 +402,20 @@ impl MemberAnswer {
             check_count(&readers.bodies, "bodies")?;
             check_count(&readers.segments, "segments")?;
         }
+        if let MemberReply::Heartbeats(heartbeats) = &reply {
+            check_heartbeats(heartbeats.answers.len())?;
+        }
         Ok(reply)
+    }
+}
+
+impl HeartbeatsCall {
+    fn check(&self) -> Result<(), FormatError> {
+        check_heartbeats(self.heartbeats.len())?;
+        if self.heartbeats.iter().any(|heartbeat| !heartbeat.append.entries.is_empty()) {
+            return Err(FormatError("a heartbeat has log entries".into()));
+        }
+        Ok(())
     }
 }
 
@@ -453,6 +513,13 @@ pub fn log_id(position: Option<&LogPosition>) -> Option<LogId> {
 
 fn of_later_version(what: &str) -> FormatError {
     FormatError(format!("{what} is of a later version"))
+}
+
+fn check_heartbeats(count: usize) -> Result<(), FormatError> {
+    if count > NODE_GROUPS_MAX {
+        return Err(FormatError(format!("a message has more than {NODE_GROUPS_MAX} heartbeats")));
+    }
+    Ok(())
 }
 
 fn check_count(ids: &[u64], what: &str) -> Result<(), FormatError> {

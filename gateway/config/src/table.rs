@@ -335,6 +335,9 @@ settings! {
         seeds: Vec<Address> = "", start;
         /// Maximum bytes of segments that this node copies from other nodes per second; 0: no limit.
         repair_bytes_per_second: ByteSize = "128MiB", start;
+        /// Reads at the node that leads the group of their key cost no round to other nodes. They assume that
+        /// the clocks of the nodes run at nearly the same rate, and that no node is paused by a hypervisor.
+        lease_reads: bool = "false", start;
     }
     /// Limits of a single client, and of all clients together.
     limits: Limits {

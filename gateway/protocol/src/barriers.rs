@@ -5,13 +5,17 @@
 //! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere. A
 //! change also waits for it first: it cannot be repeated once its body was read. An access key that this node
 //! does not have is looked up again after a barrier. A server without peers has no barriers.
+//!
+//! With `cluster.lease_reads` a read does not wait for a group that this node leads under a lease. It reads
+//! first, and its answer is current if the lease still holds then. Otherwise it is performed again behind
+//! barriers.
 
 use crate::Gateway;
 use crate::request::AuthenticatedRequest;
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
 use mlgw_common::BucketId;
-use mlgw_metadata::{BarrierError, BarrierScope};
+use mlgw_metadata::{BarrierError, BarrierScope, ReadLeases};
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::Operation;
@@ -21,32 +25,51 @@ pub(crate) fn are_needless(gateway: &Gateway) -> bool {
     gateway.objects.catalogue.is_alone()
 }
 
+/// Attempt to perform a request, by which it waits for a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarrierAttempt {
+    /// The first one: a read uses leases.
+    First,
+    /// A later one, behind barriers.
+    Repeated,
+}
+
 /// Id of the bucket for whose groups a request waited; `None` if it does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AwaitedBucket(Option<u64>);
+struct AwaitedBucket(Option<u64>);
+
+/// State for which a request waited.
+pub(crate) struct AwaitedState {
+    attempt: BarrierAttempt,
+    bucket: AwaitedBucket,
+    leases: ReadLeases,
+}
 
 /// Waits until the groups that the request reads contain every acknowledged change.
 pub(crate) async fn wait(
     gateway: &Gateway,
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
-) -> Result<AwaitedBucket, S3Error> {
+    attempt: BarrierAttempt,
+) -> Result<AwaitedState, S3Error> {
+    let attempt = if is_read(operation) { attempt } else { BarrierAttempt::Repeated };
+    let mut leases = ReadLeases::default();
     let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
     if !is_known || !is_read(operation) || request.target.key.is_none() {
-        until_system(gateway).await?;
+        leases.add(begin(gateway, BarrierScope::System, attempt).await?);
     }
-    let awaited = bucket_now(gateway, request);
+    let bucket = bucket_now(gateway, request);
     // The source of a copy may be in any group.
     if request.head.headers.contains_key("x-amz-copy-source") {
-        pass(gateway, BarrierScope::AllGroups).await?;
-    } else if let AwaitedBucket(Some(id)) = awaited {
+        leases.add(begin(gateway, BarrierScope::AllGroups, attempt).await?);
+    } else if let AwaitedBucket(Some(id)) = bucket {
         let scope = match &request.target.key {
             Some(key) => BarrierScope::Key(BucketId(id), key),
             None => BarrierScope::Bucket(BucketId(id)),
         };
-        pass(gateway, scope).await?;
+        leases.add(begin(gateway, scope, attempt).await?);
     }
-    Ok(awaited)
+    Ok(AwaitedState { attempt, bucket, leases })
 }
 
 /// Waits until the rows of the system group, such as buckets and access keys, contain every acknowledged
@@ -55,22 +78,27 @@ pub(crate) async fn until_system(gateway: &Gateway) -> Result<(), S3Error> {
     pass(gateway, BarrierScope::System).await
 }
 
-/// True if a request read the bucket for which it waited. Waits for the system group first if the read found
-/// nothing. Only a read can be repeated; a change of a bucket that is gone is rejected by its group.
+/// True if a request read current rows of the bucket for which it waited. Waits for the system group first if
+/// the read found nothing. Only a read can be repeated; a change of a bucket that is gone is rejected by its
+/// group.
 pub(crate) async fn is_current(
     gateway: &Gateway,
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
-    awaited: AwaitedBucket,
+    awaited: AwaitedState,
     found_nothing: bool,
 ) -> Result<bool, S3Error> {
     if !is_read(operation) {
         return Ok(true);
     }
-    if found_nothing {
-        until_system(gateway).await?;
+    if !awaited.leases.hold() {
+        return Ok(false);
     }
-    Ok(bucket_now(gateway, request) == awaited)
+    let system = match found_nothing {
+        true => begin(gateway, BarrierScope::System, awaited.attempt).await?,
+        false => ReadLeases::default(),
+    };
+    Ok(bucket_now(gateway, request) == awaited.bucket && system.hold())
 }
 
 /// Returns `verified`, the result of `verify`, unless its access key is unknown here. That may be a new one,
@@ -103,6 +131,18 @@ const fn reason(error: BarrierError) -> &'static str {
         BarrierError::NotLeader { .. } => "NoLeader",
         BarrierError::NoQuorum => "NoMajority",
         BarrierError::Stopping => "Stopping",
+    }
+}
+
+/// Begins to read rows of `scope`.
+async fn begin(
+    gateway: &Gateway,
+    scope: BarrierScope<'_>,
+    attempt: BarrierAttempt,
+) -> Result<ReadLeases, S3Error> {
+    match attempt {
+        BarrierAttempt::First => gateway.objects.catalogue.begin_read(scope).await.map_err(unavailable),
+        BarrierAttempt::Repeated => pass(gateway, scope).await.map(|()| ReadLeases::default()),
     }
 }
 

@@ -41,6 +41,7 @@ mod documentation;
 #[cfg(test)]
 mod forwarding_tests;
 
+use barriers::BarrierAttempt;
 use client_body::ReceivedClientBody;
 use error::{Code, S3Error};
 use http::request::Parts;
@@ -318,8 +319,9 @@ fn authorize(request: &AuthenticatedRequest<'_>, operation: Operation) -> Result
     Err(S3Error::new(Code::AccessDenied))
 }
 
-/// Maximum number of times that a read is performed whose bucket is replaced meanwhile.
-const BARRIER_ATTEMPTS: usize = 3;
+/// Attempts to perform a read whose leases end, or whose bucket is replaced meanwhile.
+const BARRIER_ATTEMPTS: [BarrierAttempt; 3] =
+    [BarrierAttempt::First, BarrierAttempt::Repeated, BarrierAttempt::Repeated];
 
 /// Performs an operation on a node with peers.
 async fn dispatch_with_barriers(
@@ -329,8 +331,8 @@ async fn dispatch_with_barriers(
     body: IncomingBody<'_>,
 ) -> S3Result {
     let IncomingBody { incoming, mut payload } = body;
-    for _ in 0..BARRIER_ATTEMPTS {
-        let awaited = barriers::wait(gateway, operation, request).await?;
+    for attempt in BARRIER_ATTEMPTS {
+        let awaited = barriers::wait(gateway, operation, request, attempt).await?;
         // Only reads are repeated, which have no body.
         let payload = std::mem::replace(&mut payload, BodyRequirement::Unsigned);
         let body = IncomingBody { incoming: &mut *incoming, payload };

@@ -35,6 +35,7 @@ pub(super) async fn open_catalogue(
     let prepared = PreparedNode::prepare(node_options(config, start)?).await?;
     let mut options = start.catalogue_options(config)?;
     options.peers = Some(prepared.peers());
+    options.lease_reads = config.cluster.lease_reads;
     let catalogue = Catalogue::open(options).await?;
     let cluster = prepared.start(catalogue.clone()).await?;
     Ok((catalogue, cluster))

@@ -66,7 +66,8 @@ impl TestCluster {
     async fn start(&mut self, node: u64) {
         let (id, peers) = (NodeId(node), Some(self.network.peers(node)));
         let durability = self.durability;
-        let catalogue = CatalogueOptions { node: id, peers, durability, ..options(&self.dir(node)) };
+        let catalogue =
+            CatalogueOptions { node: id, peers, durability, lease_reads: true, ..options(&self.dir(node)) };
         let catalogue = Catalogue::open(catalogue).await.unwrap();
         self.network.connect_node(node, Arc::new(catalogue.clone()));
         self.nodes.insert(node, catalogue);

@@ -115,6 +115,7 @@ mod tests {
             cluster_version: CLUSTER_VERSION,
             fatal: Arc::clone(&inner.fatal),
             peers: None,
+            heartbeats: None,
         };
         Group::open(parts).await.unwrap()
     }

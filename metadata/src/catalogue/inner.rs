@@ -44,6 +44,7 @@ pub(crate) struct CatalogueInner {
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) lease_reads: bool,
     pub(super) readers: ReaderQuestions,
     pub(super) fatal: FatalHandler,
     pub(super) log_bound: Arc<LogBound>,
@@ -223,19 +224,26 @@ impl CatalogueInner {
 
     /// Waits until the groups of `scope` contain every acknowledged change.
     pub(super) async fn barrier(&self, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
-        let groups = match scope {
-            BarrierScope::System => return self.groups.system().barrier().await,
+        if matches!(scope, BarrierScope::System) {
+            return self.groups.system().barrier().await;
+        }
+        let passing = self.groups_in(scope).into_iter().map(|id| async move {
+            let group = self.groups.get(id).ok_or(BarrierError::NotLeader { leader: None })?;
+            group.barrier().await
+        });
+        futures_util::future::try_join_all(passing).await.map(drop)
+    }
+
+    /// Ids of the groups of `scope`.
+    pub(super) fn groups_in(&self, scope: BarrierScope<'_>) -> BTreeSet<u32> {
+        match scope {
+            BarrierScope::System => BTreeSet::from([SYSTEM_GROUP]),
             BarrierScope::Key(bucket, key) => {
                 BTreeSet::from([self.resident.group_of(bucket, key.as_bytes())])
             }
             BarrierScope::Bucket(bucket) => self.groups_of(bucket),
             BarrierScope::AllGroups => self.object_groups(),
-        };
-        let passing = groups.into_iter().map(|id| async move {
-            let group = self.groups.get(id).ok_or(BarrierError::NotLeader { leader: None })?;
-            group.barrier().await
-        });
-        futures_util::future::try_join_all(passing).await.map(drop)
+        }
     }
 
     /// Bytes of log since the last purge, over all groups.

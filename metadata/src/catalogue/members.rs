@@ -134,7 +134,7 @@ impl Catalogue {
 }
 
 impl CatalogueInner {
-    fn member(&self, group: u32) -> Result<Arc<Group>, CallRefused> {
+    pub(super) fn member(&self, group: u32) -> Result<Arc<Group>, CallRefused> {
         self.groups.get(group).ok_or_else(|| CallRefused(format!("this node has no member of group {group}")))
     }
 
@@ -157,6 +157,7 @@ impl CatalogueInner {
         let reply = match request {
             MemberRequest::Saga(saga) => self.serve_saga(saga).await?,
             MemberRequest::Readers(readers) => self.serve_readers(readers).await?,
+            MemberRequest::Heartbeats(heartbeats) => self.serve_heartbeats(from, heartbeats).await,
             request => self.member(group)?.serve(from, request).await?,
         };
         Ok(MemberAnswer::encode_reply(reply))

@@ -9,6 +9,7 @@ use super::checkpoints::Checkpoints;
 use super::copies;
 use super::duty;
 use super::groups::{Groups, SYSTEM_GROUP};
+use super::heartbeats;
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;
@@ -18,6 +19,7 @@ use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge, judge_fit};
+use crate::raft::heartbeats::Heartbeats;
 use crate::store::floor::Floor;
 use crate::store::log::LogStore;
 use crate::store::log_facts::LogFacts;
@@ -83,6 +85,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         log,
         resident,
         clock: options.clock,
+        lease_reads: options.lease_reads,
         readers: ReaderQuestions::default(),
         fatal: options.fatal,
         log_bound: Arc::new(LogBound::new(log_bytes_max)),
@@ -156,6 +159,7 @@ fn opener(
         cluster_version: options.cluster_version,
         fatal: Arc::clone(&options.fatal),
         peers: options.peers.clone(),
+        heartbeats: options.peers.clone().map(|peers| Arc::new(Heartbeats::new(peers))),
         creating: Mutex::default(),
     }
 }
@@ -196,7 +200,9 @@ fn start_jobs(
     running.push(tokio::spawn(jobs::release_bodies(shared.clone())));
     running.push(tokio::spawn(jobs::purge_logs(shared.clone())));
     running.push(tokio::spawn(jobs::flush_tombstones(shared.clone(), tombstone_check)));
-    if inner.opener.peers.is_some() {
+    if let Some(heartbeats) = &inner.opener.heartbeats {
+        let (stop, heartbeats) = (Arc::clone(&inner.stop), Arc::clone(heartbeats));
+        running.push(tokio::spawn(heartbeats::send_heartbeats(shared.clone(), stop, heartbeats)));
         running.push(tokio::spawn(duty::perform_duty(shared.clone(), Arc::clone(&inner.stop))));
     }
     if let Some(checkpoints) = checkpoints {

@@ -2,7 +2,8 @@
 
 use super::options::FatalHandler;
 use super::resident::Resident;
-use crate::raft::group::{Group, GroupParts, member_config};
+use crate::raft::group::{Group, GroupParts, gathered_config};
+use crate::raft::heartbeats::Heartbeats;
 use crate::raft::machine::Watcher;
 use crate::raft::peers::MemberPeers;
 use crate::store::log::LogStore;
@@ -26,6 +27,8 @@ pub(super) struct GroupOpener {
     pub(super) fatal: FatalHandler,
     /// The other nodes; `None` for a server without peers.
     pub(super) peers: Option<Arc<dyn MemberPeers>>,
+    /// The heartbeats to them.
+    pub(super) heartbeats: Option<Arc<Heartbeats>>,
     /// Serializes the creation of members.
     pub(super) creating: tokio::sync::Mutex<()>,
 }
@@ -42,10 +45,11 @@ impl GroupOpener {
             cluster_version: self.cluster_version,
             fatal: Arc::clone(&self.fatal),
             peers: self.peers.clone(),
+            heartbeats: self.heartbeats.clone(),
         };
         match &self.peers {
             None => Group::open(parts).await,
-            Some(_) => Group::open_member(parts, member_config()).await,
+            Some(_) => Group::open_member(parts, gathered_config()).await,
         }
     }
 

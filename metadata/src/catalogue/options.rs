@@ -62,6 +62,8 @@ pub struct CatalogueOptions {
     /// The other nodes of the cluster. `None` for a server without peers, whose groups have one voter. With
     /// peers nothing is created: a new directory stays empty until a leader adds the node.
     pub peers: Option<Arc<dyn MemberPeers>>,
+    /// True if reads of [`Catalogue::begin_read`](crate::catalogue::Catalogue::begin_read) use leases.
+    pub lease_reads: bool,
 }
 
 impl CatalogueOptions {
@@ -88,6 +90,7 @@ impl CatalogueOptions {
                 std::process::abort();
             }),
             peers: None,
+            lease_reads: false,
         }
     }
 }

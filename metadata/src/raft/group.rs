@@ -5,6 +5,8 @@
 
 use super::barrier::Barriers;
 use super::error::GroupError;
+use super::heartbeats::Heartbeats;
+use super::lease::MemberLease;
 use super::limiter::CommandLimiter;
 use super::log::GroupLog;
 use super::lone_voter::LoneVoter;
@@ -13,9 +15,10 @@ use super::network::NoNetwork;
 use super::outcomes::AppliedOutcomes;
 use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
-use super::remote::RemoteNetwork;
+use super::remote::{MemberNetwork, RemoteNetwork};
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
 use super::snapshot_receiver::SnapshotsReceived;
+use super::vote_pause::VotePause;
 use crate::catalogue::options::FatalHandler;
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
@@ -29,6 +32,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::metrics::WaitError;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
+use openraft::storage::RaftLogReader as _;
 use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
 use prost::Message as _;
 use std::collections::BTreeMap;
@@ -78,6 +82,8 @@ pub(crate) struct GroupParts {
     pub(crate) fatal: FatalHandler,
     /// The other nodes; `None` for a lone voter.
     pub(crate) peers: Option<Arc<dyn MemberPeers>>,
+    /// The heartbeats of all groups of the node; `None` if each group sends its own.
+    pub(crate) heartbeats: Option<Arc<Heartbeats>>,
 }
 
 /// A group. Clones share it.
@@ -101,6 +107,8 @@ pub(crate) struct Group {
     /// Confirmations of the leadership of this member, for the readers of all nodes.
     pub(super) read_indexes: Arc<Barriers<LogId>>,
     pub(super) lone_voter: Arc<LoneVoter>,
+    pub(super) member_lease: Arc<MemberLease>,
+    pub(super) vote_pause: VotePause,
     sent: SnapshotsSent,
 }
 
@@ -121,6 +129,13 @@ pub(crate) fn member_config() -> Config {
         enable_leader_restore: Some(false),
         ..Config::default()
     }
+}
+
+/// openraft's settings of a member whose heartbeats the catalogue starts, with those of all groups of the
+/// node. openraft's clock then finds elections that are due, and nothing else. It ticks about five times in
+/// an interval of heartbeats: with that of [`member_config`], ticks are most of what an idle node does.
+pub(crate) fn gathered_config() -> Config {
+    Config { heartbeat_interval: 900, enable_heartbeat: false, ..member_config() }
 }
 
 /// openraft's settings of a lone voter, which needs no ticks and leads at once after a restart.
@@ -165,9 +180,8 @@ pub(crate) fn stores(
     };
     let (id, node, known_version, shared) = (parts.id, parts.node, parts.cluster_version, log.clone());
     let network = parts.peers.map(|peers| RemoteNetwork { peers, group: id });
-    let group = move |raft| Group {
+    let group = move |raft: Raft<RaftTypes, GroupStateMachine>| Group {
         id,
-        raft,
         node,
         known_version,
         network,
@@ -182,7 +196,10 @@ pub(crate) fn stores(
         barriers: Arc::new(Barriers::new(SHARED_BARRIER_INTERVAL)),
         read_indexes: Arc::new(Barriers::new(Duration::ZERO)),
         lone_voter,
+        member_lease: Arc::new(MemberLease::new(raft.config().election_timeout_max)),
+        vote_pause: VotePause::default(),
         sent,
+        raft,
     };
     (log, machine, group)
 }
@@ -214,8 +231,14 @@ impl Group {
     /// leader sends it something. The only voter leads, and has applied its log, when this returns.
     pub(crate) async fn open_member(parts: GroupParts, config: Config) -> Result<Self, StoreError> {
         let peers = parts.peers.clone().ok_or_else(|| StoreError("a member has peers".into()))?;
+        let stored = GroupLog::new(parts.log.clone(), parts.id).read_vote().await;
+        let stored = stored.map_err(|error| StoreError(error.to_string()))?;
+        let vote_pause = VotePause::after_start(parts.node, stored, config.election_timeout_max);
+        let heartbeats = parts.heartbeats.clone();
         let network = RemoteNetwork { peers, group: parts.id };
+        let network = MemberNetwork { network, vote_pause, heartbeats };
         let group = Self::start(parts, network, config).await?;
+        let group = Self { vote_pause, ..group };
         if group.effective_voters().await? == [group.node] {
             group.raft.trigger().elect(false).await.map_err(|e| StoreError(e.to_string()))?;
             group.replay_log().await?;

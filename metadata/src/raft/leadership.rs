@@ -1,4 +1,4 @@
-//! Leadership of a group as this member knows it, and the barriers that depend on it.
+//! Leadership of a group as this member knows it, and the leases and barriers that depend on it.
 
 use super::error::{GroupError, barrier_error};
 use super::group::Group;
@@ -23,6 +23,23 @@ impl Group {
         }
         let vote = self.raft.metrics().borrow_watched().vote;
         if vote.committed && vote.leader_id.node_id != self.node { Ok(vote.leader_id) } else { own }
+    }
+
+    /// The leadership of this member if no other member can have acknowledged a change until now, and if the
+    /// applied state contains every change that earlier leaders acknowledged.
+    ///
+    /// A read is current if this returns the same leadership before the first row is read and after the last
+    /// one.
+    pub(crate) fn lease(&self) -> Option<Leadership> {
+        self.member_lease.of(&self.raft.metrics().borrow_watched(), self.node)
+    }
+
+    /// Number of the other members if this one leads: they expect heartbeats.
+    pub(crate) fn followers(&self) -> usize {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let members = metrics.membership_config.membership().nodes().count();
+        if metrics.state.is_leader() { members.saturating_sub(1) } else { 0 }
     }
 
     /// The leader, if this member knows one.

@@ -119,6 +119,12 @@ impl GroupLog {
         assert!(before >= bytes, "purged bytes were appended");
     }
 
+    /// See [`LogStore::open_token`].
+    #[cfg(test)]
+    pub(crate) fn open_token(&self) -> std::sync::Weak<()> {
+        self.store.open_token()
+    }
+
     /// The id of the last entry.
     pub(crate) fn last(&self) -> Result<Option<LogId>, StoreError> {
         if let Some((entry, _)) = self.recent.lock().entries.back() {

@@ -73,6 +73,7 @@ impl TestNode {
                 cluster_version: CLUSTER_VERSION,
                 fatal: Arc::new(|why| panic!("{why}")),
                 peers: Some(network.peers(id)),
+                heartbeats: None,
             };
             let member = Group::open_member(parts, config.clone()).await.unwrap();
             network.connect(id, member.clone());

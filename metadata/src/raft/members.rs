@@ -282,8 +282,12 @@ impl Group {
         if to.get() == self.node {
             return Ok(());
         }
+        self.member_lease.hand_over();
         let triggered = self.raft.trigger().transfer_leader(to.get()).await;
         triggered.map_err(|_| ChangeMembersError::UnknownOutcome)?;
+        // The core has begun the transfer when it answers this. If it does not, there is no lease again.
+        let last = self.raft.with_raft_state(|state| state.vote_ref().leader_id).await;
+        self.member_lease.handed_over(last.map_err(|_| ChangeMembersError::UnknownOutcome)?);
         let leads = self.raft.wait(Some(TRANSFER_MAX)).current_leader(to.get(), "the leadership moved").await;
         leads.map(drop).map_err(|_| ChangeMembersError::UnknownOutcome)
     }

@@ -15,33 +15,37 @@ use mlgw_formats::member_calls::{
 };
 use mlgw_formats::schema::decode;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
-use openraft::BasicNode;
 use openraft::async_runtime::WatchReceiver as _;
+use openraft::{BasicNode, Config};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
-fn lease(count: u64) -> Arc<Command> {
+pub(super) fn lease(count: u64) -> Arc<Command> {
     Arc::new(Command::from(Change::LeaseBodies(LeaseBodies { count })))
 }
 
-fn leased(member: &Group) -> u64 {
+pub(super) fn leased(member: &Group) -> u64 {
     let row = member.state().get(&MetaRow::NextBody.row()).unwrap();
     row.map_or(0, |row| decode::<Counter>(&row).unwrap().next.saturating_sub(1))
 }
 
 pub(super) async fn member(dir: &Path, node: u64, network: &InProcess) -> Group {
+    member_with(dir, node, network, member_config()).await
+}
+
+pub(super) async fn member_with(dir: &Path, node: u64, network: &InProcess, config: Config) -> Group {
     let parts = parts_with(dir, node, Durability::Os);
     let parts = GroupParts { peers: Some(network.peers(node)), ..parts };
-    let member = Group::open_member(parts, member_config()).await.unwrap();
+    let member = Group::open_member(parts, config).await.unwrap();
     network.connect(node, member.clone());
     member
 }
 
 /// Three members; the first one leads.
-async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
+pub(super) async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
     let mut members = Vec::new();
     for node in 1..=3 {
         members.push(member(&dir.join(node.to_string()), node, network).await);
@@ -70,7 +74,7 @@ async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
     members
 }
 
-async fn stop(members: Vec<Group>) {
+pub(super) async fn stop(members: Vec<Group>) {
     for member in members {
         member.raft.shutdown().await.unwrap();
     }

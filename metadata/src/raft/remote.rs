@@ -1,11 +1,14 @@
 //! Network between the members of a group: openraft's calls over [`MemberPeers`].
 //!
 //! Appends with entries have their own lane and a long deadline, because a slow disk of the follower is no
-//! reason to send the same entries again. Heartbeats and votes have openraft's deadlines.
+//! reason to send the same entries again. Heartbeats and votes have openraft's deadlines. A member asks for
+//! votes only after its [`VotePause`].
 
+use super::heartbeats::{HEARTBEAT_MAX, Heartbeats};
 use super::peers::{MemberLane, MemberPeers, PeerError};
 use super::snapshot::{Snapshot, SnapshotDir};
 use super::snapshot_sender;
+use super::vote_pause::VotePause;
 use bytes::Bytes;
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
@@ -27,7 +30,7 @@ use std::time::Duration;
 /// Longest time that an append with entries may take, the sync of the follower included.
 const APPEND_MAX: Duration = Duration::from_secs(4);
 
-/// Network of one member.
+/// Calls of one group to other nodes.
 #[derive(Clone)]
 pub(crate) struct RemoteNetwork {
     /// The other nodes.
@@ -36,9 +39,19 @@ pub(crate) struct RemoteNetwork {
     pub(crate) group: u32,
 }
 
+/// Network of one member.
+pub(super) struct MemberNetwork {
+    pub(super) network: RemoteNetwork,
+    pub(super) vote_pause: VotePause,
+    /// The heartbeats of all groups of the node.
+    pub(super) heartbeats: Option<Arc<Heartbeats>>,
+}
+
 /// Connection to one other member.
-pub(crate) struct RemoteMember {
+pub(super) struct RemoteMember {
     network: RemoteNetwork,
+    vote_pause: VotePause,
+    heartbeats: Option<Arc<Heartbeats>>,
     to: NodeId,
 }
 
@@ -74,11 +87,16 @@ impl RemoteNetwork {
     }
 }
 
-impl RaftNetworkFactory<RaftTypes> for RemoteNetwork {
+impl RaftNetworkFactory<RaftTypes> for MemberNetwork {
     type Network = RemoteMember;
 
     async fn new_client(&mut self, target: u64, _node: &BasicNode) -> RemoteMember {
-        RemoteMember { network: self.clone(), to: NodeId(target) }
+        RemoteMember {
+            network: self.network.clone(),
+            vote_pause: self.vote_pause,
+            heartbeats: self.heartbeats.clone(),
+            to: NodeId(target),
+        }
     }
 }
 
@@ -86,6 +104,18 @@ impl RemoteMember {
     async fn call(&self, lane: MemberLane, request: MemberRequest, max: Duration) -> Answered<MemberReply> {
         let answered = self.network.call(self.to, lane, request, Instant::now() + max).await;
         answered.map_err(|error| rpc_error(&error))
+    }
+
+    /// Sends an append without entries, with those of other groups if they are being gathered.
+    async fn send_heartbeat(&self, append: AppendCall, max: Duration) -> Answered<MemberReply> {
+        let append = match &self.heartbeats {
+            Some(heartbeats) => match heartbeats.join(self.to, self.network.group, append).await {
+                Ok(answered) => return answered.map_err(|error| rpc_error(&error)),
+                Err(append) => append,
+            },
+            None => append,
+        };
+        self.call(MemberLane::Control, MemberRequest::Append(append), max).await
     }
 
     async fn request_vote(&self, request: MemberRequest, max: Duration) -> Answered<VoteResponse<RaftTypes>> {
@@ -114,17 +144,17 @@ impl RaftNetworkV2<RaftTypes> for RemoteMember {
         rpc: AppendEntriesRequest<RaftTypes>,
         option: RPCOption,
     ) -> Answered<AppendEntriesResponse<RaftTypes>> {
-        let (lane, max) = match rpc.entries.is_empty() {
-            true => (MemberLane::Control, option.soft_ttl()),
-            false => (MemberLane::Log, APPEND_MAX),
-        };
-        let request = MemberRequest::Append(AppendCall {
+        let append = AppendCall {
             vote: VoteRecord::of(&rpc.vote),
             previous: position(rpc.prev_log_id.as_ref()),
             committed: position(rpc.leader_commit.as_ref()),
             entries: AppendCall::encode_entries(&rpc.entries),
-        });
-        match self.call(lane, request, max).await? {
+        };
+        let answered = match rpc.entries.is_empty() {
+            true => self.send_heartbeat(append, option.soft_ttl().min(HEARTBEAT_MAX)).await?,
+            false => self.call(MemberLane::Log, MemberRequest::Append(append), APPEND_MAX).await?,
+        };
+        match answered {
             MemberReply::Appended(_) => Ok(AppendEntriesResponse::Success),
             MemberReply::AppendedTo(last) => Ok(AppendEntriesResponse::PartialSuccess(log_id(Some(&last)))),
             // A conflict at the beginning of the log is impossible, and openraft ends at one.
@@ -139,6 +169,9 @@ impl RaftNetworkV2<RaftTypes> for RemoteMember {
         rpc: VoteRequest<RaftTypes>,
         option: RPCOption,
     ) -> Answered<VoteResponse<RaftTypes>> {
+        if !rpc.leadership_transfer {
+            self.vote_pause.over().await;
+        }
         self.request_vote(MemberRequest::Vote(vote_call(&rpc)), option.soft_ttl()).await
     }
 
@@ -147,6 +180,8 @@ impl RaftNetworkV2<RaftTypes> for RemoteMember {
         rpc: VoteRequest<RaftTypes>,
         option: RPCOption,
     ) -> Answered<VoteResponse<RaftTypes>> {
+        // openraft gives the attempt up if that takes longer than an election may.
+        self.vote_pause.over().await;
         self.request_vote(MemberRequest::PreVote(vote_call(&rpc)), option.soft_ttl()).await
     }
 

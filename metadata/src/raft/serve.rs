@@ -32,23 +32,47 @@ impl Group {
     pub(crate) async fn serve(&self, from: NodeId, request: MemberRequest) -> Served {
         match request {
             MemberRequest::Append(call) => self.serve_append(from, call).await,
-            MemberRequest::Vote(call) => {
-                check_caller(from, &call.vote)?;
-                let answered = self.raft.vote(vote_request(&call)).await;
-                Ok(vote_reply(&answered.map_err(|error| CallRefused(error.to_string()))?))
-            }
-            MemberRequest::PreVote(call) => {
-                check_caller(from, &call.vote)?;
-                let answered = self.raft.pre_vote(vote_request(&call)).await;
-                Ok(vote_reply(&answered.map_err(|error| CallRefused(error.to_string()))?))
-            }
+            MemberRequest::Vote(call) => self.serve_vote(from, &call).await,
+            MemberRequest::PreVote(call) => self.serve_pre_vote(from, &call).await,
             MemberRequest::Transfer(call) => self.serve_transfer(from, &call).await,
             MemberRequest::Propose(call) => self.serve_proposal(call).await,
             MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
             MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
             MemberRequest::Readers(_) => Err(CallRefused("readers are the catalogue's".into())),
+            MemberRequest::Heartbeats(_) => Err(CallRefused("heartbeats are the catalogue's".into())),
         }
+    }
+
+    /// Votes or refuses. A vote ends the leases of this member before it is returned.
+    async fn serve_vote(&self, from: NodeId, call: &VoteCall) -> Served {
+        check_caller(from, &call.vote)?;
+        // The leader that hands over has no lease any more.
+        if !call.is_transfer && !self.vote_pause.is_over() {
+            let answered = self.pre_vote(call).await?;
+            return Ok(vote_reply(&VoteResponse { vote_granted: false, ..answered }));
+        }
+        let answered = self.raft.vote(vote_request(call)).await;
+        let answered = answered.map_err(|error| CallRefused(error.to_string()))?;
+        if answered.vote_granted {
+            self.member_lease.voted_for(call.vote.vote().leader_id);
+        }
+        Ok(vote_reply(&answered))
+    }
+
+    /// Answers as to a request for a vote, and changes nothing.
+    async fn serve_pre_vote(&self, from: NodeId, call: &VoteCall) -> Served {
+        check_caller(from, &call.vote)?;
+        let may_vote = self.vote_pause.is_over();
+        let answered = self.pre_vote(call).await?;
+        let vote_granted = answered.vote_granted && may_vote;
+        Ok(vote_reply(&VoteResponse { vote_granted, ..answered }))
+    }
+
+    /// The answer of openraft, which does not know the pause.
+    async fn pre_vote(&self, call: &VoteCall) -> Result<VoteResponse<RaftTypes>, CallRefused> {
+        let answered = self.raft.pre_vote(vote_request(call)).await;
+        answered.map_err(|error| CallRefused(error.to_string()))
     }
 
     async fn serve_append(&self, from: NodeId, call: AppendCall) -> Served {

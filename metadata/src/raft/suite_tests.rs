@@ -49,6 +49,7 @@ pub(crate) fn parts_with(dir: &Path, node: u64, durability: Durability) -> Group
         cluster_version: CLUSTER_VERSION,
         fatal: Arc::new(|why| panic!("{why}")),
         peers: None,
+        heartbeats: None,
     }
 }
 

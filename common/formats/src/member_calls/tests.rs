@@ -1,9 +1,10 @@
 //! Calls between members: golden bytes, and bytes that are refused.
 
 use super::{
-    AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, MemberAnswer, MemberCall,
-    MemberReply, MemberRequest, ProposeCall, READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply,
-    SagaCall, SagaReply, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply,
+    AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, Heartbeat, HeartbeatAnswer,
+    HeartbeatsCall, HeartbeatsReply, MemberAnswer, MemberCall, MemberReply, MemberRequest, ProposeCall,
+    READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply, SagaCall, SagaReply, TransferCall,
+    TransferReply, VoteCall, VoteRecord, VoteReply,
 };
 use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
@@ -12,7 +13,7 @@ use crate::log_types::RaftLogEntry;
 use crate::schema::golden;
 use crate::schema::meta::{LogPosition, MembershipRecord, Voters};
 use bytes::Bytes;
-use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX};
+use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX, NODE_GROUPS_MAX};
 use proptest::prelude::*;
 
 const VOTE: VoteRecord = VoteRecord { term: 3, node: 2, committed: true };
@@ -51,6 +52,11 @@ fn append() -> AppendCall {
     }
 }
 
+fn heartbeats(count: usize) -> HeartbeatsCall {
+    let append = AppendCall { vote: VOTE, previous: Some(POSITION), ..AppendCall::default() };
+    HeartbeatsCall { heartbeats: vec![Heartbeat { group: 7, append }; count] }
+}
+
 fn readers() -> ReadersCall {
     ReadersCall { group: 1, applied: Some(POSITION), bodies: vec![5, 300], segments: vec![9] }
 }
@@ -70,6 +76,10 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::CreateMember(CreateMemberCall {}), include_str!("golden/create_member.hex")),
         (MemberRequest::Saga(SagaCall { command: lease(300) }), "01 0807 4a07 0a05 5203 08ac02"),
         (MemberRequest::Readers(readers()), "01 0807 5213 0801 1207 0803 1002 18ac02 1a03 05ac02 2201 09"),
+        (
+            MemberRequest::Heartbeats(heartbeats(1)),
+            "01 0807 5a17 0a15 0807 1211 0a06 0803 1002 1801 1207 0803 1002 18ac02",
+        ),
     ];
     for (request, hex) in requests {
         golden::check(&MemberCall { group: 7, request: Some(request.clone()) }, hex);
@@ -89,6 +99,10 @@ fn the_answers_have_these_bytes() {
     let declined = DeclineReply { reason: DeclineReason::NoQuorum as i32, leader: Some(2) };
     let read = ReadersReply { bodies: vec![300], segments: vec![9], is_behind: false };
     let behind = ReadersReply { is_behind: true, ..read.clone() };
+    let answers = vec![
+        HeartbeatAnswer { answer: Bytes::from_static(&[1, 0x0a, 0]), refusal: String::new() },
+        HeartbeatAnswer { answer: Bytes::new(), refusal: "n".to_owned() },
+    ];
     let replies = [
         (MemberReply::Appended(EmptyReply {}), "01 0a00"),
         (MemberReply::AppendedTo(POSITION), "01 1207 0803 1002 18ac02"),
@@ -104,6 +118,7 @@ fn the_answers_have_these_bytes() {
         (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
         (MemberReply::Readers(read), "01 6a07 0a02 ac02 1201 09"),
         (MemberReply::Readers(behind), "01 6a09 0a02 ac02 1201 09 1801"),
+        (MemberReply::Heartbeats(HeartbeatsReply { answers }), "01 720c 0a05 0a03 010a00 0a03 1201 6e"),
     ];
     for (reply, hex) in replies {
         golden::check(&MemberAnswer { reply: Some(reply.clone()) }, hex);
@@ -147,6 +162,12 @@ fn hostile_bytes_are_refused() {
         assert!(MemberCall::read(Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
     }
     assert!(MemberAnswer::read(Bytes::from_static(&[1])).is_err(), "an answer of a later version");
+    let call =
+        |heartbeats| MemberCall::read(MemberCall::encode_request(0, MemberRequest::Heartbeats(heartbeats)));
+    assert!(call(heartbeats(NODE_GROUPS_MAX)).is_ok());
+    assert!(call(heartbeats(NODE_GROUPS_MAX + 1)).is_err());
+    let with_entries = vec![Heartbeat { group: 7, append: append() }];
+    assert!(call(HeartbeatsCall { heartbeats: with_entries }).is_err(), "heartbeats have no entries");
     let unknown = DeclineReply { reason: 99, leader: None };
     assert_eq!(unknown.known_reason(), DeclineReason::UnknownOutcome);
 }

@@ -94,6 +94,7 @@ pub(super) struct Compaction {
     requested_percent: Mutex<Option<u64>>,
     wake: Notify,
     stopped: AtomicBool,
+    stopping: Notify,
     garbage_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     freed_bytes: AtomicU64,
@@ -111,6 +112,7 @@ impl Compaction {
             requested_percent: Mutex::default(),
             wake: Notify::new(),
             stopped: AtomicBool::new(false),
+            stopping: Notify::new(),
             garbage_bytes: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
@@ -142,7 +144,19 @@ impl Compaction {
 
     pub(super) fn stop(&self) {
         self.stopped.store(true, Relaxed);
+        self.stopping.notify_waiters();
         self.wake.notify_one();
+    }
+
+    /// Waits until the workers of the tier are to stop.
+    pub(super) async fn until_stopped(&self) {
+        let stopping = self.stopping.notified();
+        tokio::pin!(stopping);
+        // Registers the waiter before the check, so that a stop after the check still wakes it.
+        stopping.as_mut().enable();
+        if !self.is_stopped() {
+            stopping.await;
+        }
     }
 
     pub(super) fn is_stopped(&self) -> bool {

@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc};
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc};
 
 use super::ReplicationOptions;
 use super::followers::{FollowerChoice, choose_followers};
@@ -56,6 +56,8 @@ pub(in crate::hot) struct ReplicatedAppends {
     /// Locked for reading while a segment is created in the catalogue.
     creations: Arc<RwLock<()>>,
     known: Mutex<KnownSegments>,
+    /// Notified when a segment opens, and when this ends.
+    opened: Arc<Notify>,
 }
 
 /// The segments of this process.
@@ -88,6 +90,7 @@ impl ReplicatedAppends {
             turn: AtomicUsize::new(0),
             creations: Arc::default(),
             known: Mutex::default(),
+            opened: Arc::default(),
         }
     }
 
@@ -175,6 +178,7 @@ impl ReplicatedAppends {
         let open = ReplicatedSegment::begin(segment, self.own, links, self.begun, events, writer);
         let other = known.open.insert(segment, open.clone());
         assert!(other.is_none(), "a segment is opened once");
+        self.opened.notify_one();
         Some(open)
     }
 
@@ -237,10 +241,11 @@ impl ReplicatedAppends {
         nodes
     }
 
-    fn tick(&self) {
+    /// Finds late and trailing followers. Returns false if no segment is open.
+    fn tick(&self) -> bool {
         let open = self.open();
         if open.is_empty() {
-            return;
+            return false;
         }
         self.refresh();
         let mut trailing: HashMap<NodeId, u64> = HashMap::new();
@@ -253,6 +258,7 @@ impl ReplicatedAppends {
         }
         let usable = self.health.usable();
         open.iter().for_each(|segment| segment.tick(&usable));
+        true
     }
 }
 
@@ -270,11 +276,20 @@ impl SegmentEvents for ReplicatedAppends {
     }
 }
 
-/// Finds late and trailing followers until the tier is dropped.
+impl Drop for ReplicatedAppends {
+    fn drop(&mut self) {
+        self.opened.notify_one();
+    }
+}
+
+/// Finds late and trailing followers until the tier is dropped. Nothing is done while no segment is open.
 pub(in crate::hot) async fn run_ticks(appends: Weak<ReplicatedAppends>) {
+    let Some(opened) = appends.upgrade().map(|appends| Arc::clone(&appends.opened)) else { return };
     loop {
         sleep(TICK).await;
-        let Some(appends) = appends.upgrade() else { return };
-        appends.tick();
+        let Some(has_open) = appends.upgrade().map(|appends| appends.tick()) else { return };
+        if !has_open {
+            opened.notified().await;
+        }
     }
 }

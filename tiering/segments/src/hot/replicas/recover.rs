@@ -27,7 +27,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::time::{Instant, sleep, timeout_at};
+use mlgw_common::time::{Instant, timeout, timeout_at};
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{CloseReplica, ClosedReplica};
 use mlgw_metadata::Catalogue;
@@ -46,8 +46,6 @@ use crate::hot::{HotTier, HotTierInner};
 const PASS_INTERVAL: Duration = Duration::from_secs(2);
 /// Minimum pause between passes as a multiple of the time that the records took.
 const PASS_PAUSE_FACTOR: u32 = 20;
-/// Interval at which the wait between passes looks for a stop.
-const STOP_CHECK: Duration = Duration::from_millis(200);
 /// Time for which a node does not answer before its segments are recovered.
 pub(in crate::hot) const UNREACHABLE_MIN: Duration = Duration::from_secs(10);
 /// Segments that are recovered at the same time.
@@ -78,12 +76,8 @@ pub(in crate::hot) async fn run(
             }
         };
         drop(inner);
-        let until = Instant::now() + pause;
-        while Instant::now() < until {
-            if compaction.is_stopped() {
-                return;
-            }
-            sleep(STOP_CHECK).await;
+        if timeout(pause, compaction.until_stopped()).await.is_ok() {
+            return;
         }
     }
 }
