@@ -5,6 +5,7 @@
 //! to one of these types exactly once, at the boundary; from there on the type proves that it was checked.
 
 pub mod bytes;
+mod checked_clock;
 pub mod checksum;
 pub mod clock;
 pub mod header_text;
@@ -19,11 +20,13 @@ mod random;
 pub mod regular;
 mod secret;
 mod split_keys;
+mod sync_watch;
 mod tier;
 pub mod time;
 mod words;
 
 pub use bytes::ByteSize;
+pub use checked_clock::{CheckedClock, ClockCheck, ClockComparison};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use identity::{ClusterId, Identity, Incarnation, Kinship, Lineage, NodeName};
 pub use ids::{
@@ -34,4 +37,5 @@ pub use names::{BucketName, NameError, ObjectKey};
 pub use random::{RandomError, random};
 pub use secret::{Secret, hide_url_secrets};
 pub use split_keys::{SplitKeys, SplitKeysError};
+pub use sync_watch::SyncWatch;
 pub use tier::{SegmentTier, Tier};

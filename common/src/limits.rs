@@ -446,6 +446,23 @@ pub const CERTIFICATE_DAYS: i64 = 365;
 pub const CERTIFICATE_ALERT_DAYS: i64 = 30;
 /// Seconds by which a certificate begins before it is signed, for nodes whose clocks are behind.
 pub const CERTIFICATE_BACKDATED_SECS: i64 = 3600;
+/// Deviation of the clock of a node from the median, in milliseconds, from which the node is not healthy.
+pub const CLOCK_SKEW_UNHEALTHY_MS: u64 = 500;
+/// Deviation, in milliseconds, from which the node refuses writes and does nothing that is due by time.
+pub const CLOCK_SKEW_REFUSED_MS: u64 = 5_000;
+/// Longest round trip, in milliseconds, of an answer by which clocks are compared. It is wrong by half of it
+/// at most, so that equal clocks are never found to deviate.
+pub const CLOCK_ROUND_TRIP_MS_MAX: u64 = 2 * CLOCK_SKEW_UNHEALTHY_MS;
+/// Duration of a sync, in milliseconds, from which the disk of a node is slow.
+pub const SYNC_SLOW_MS: u64 = 1_000;
+/// Time without a slow sync, in milliseconds, after which the disk of a node is not slow any more.
+pub const SYNC_CALM_MS: u64 = 10_000;
+/// Free bytes below which a node is full: it follows no new segments and leads no group.
+pub const NODE_FULL_BYTES: u64 = 4 * CHUNK_BYTES_MAX;
+/// Free bytes from which a full node is not full any more.
+pub const NODE_ROOMY_BYTES: u64 = 2 * NODE_FULL_BYTES;
+/// Age, in milliseconds, up to which a comparison of clocks confirms that of this node.
+pub const CLOCK_CHECK_MS_MAX: u64 = 10_000;
 /// Days for which the certificate of an authority is valid: twenty years. `rotate-ca` replaces it earlier.
 pub const AUTHORITY_DAYS: i64 = 20 * 365;
 /// Authorities that a node can trust at once. The catalogue has at most [`AUTHORITIES_MAX`]; a later version
@@ -459,6 +476,8 @@ pub const JOIN_TOKEN_BYTES_MAX: usize = 160;
 pub const JOIN_TOKEN_SECS: i64 = 3600;
 /// Longest address of a node: a DNS name of 253 bytes, a colon and a port.
 pub const PEER_ADDRESS_BYTES_MAX: usize = 259;
+/// Nodes whose addresses one node asks another one for at once.
+pub const ADDRESSES_MAX: usize = 32;
 /// Largest hello of a handshake: an address, and less than 100 bytes of numbers; or a refusal.
 pub const HANDSHAKE_BYTES_MAX: usize = 4 * KIB as usize;
 /// Longest text of a refusal by a peer or by its services; a longer one is cut.

@@ -470,6 +470,12 @@ impl Catalogue {
         self.inner.synced_entries()
     }
 
+    /// True if a sync of the log takes longer than a second, or has done so in the last seconds.
+    #[must_use]
+    pub fn is_log_slow(&self) -> bool {
+        self.inner.log.figures().sync_watch.is_slow()
+    }
+
     /// Metrics for `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> CatalogueMetrics {

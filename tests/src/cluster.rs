@@ -16,6 +16,8 @@
 //! - `losses`: without a gateway, and without the first node;
 //! - `majority`: two of three voters are down;
 //! - `balancer`: haproxy in front of the nodes; one of them stops and another one is killed;
+//! - `clocks`: nodes whose clocks deviate;
+//! - `full_disks`: one full node, all of them, and a node with a slow disk;
 //! - `figures`: status and metrics of every node;
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
@@ -27,7 +29,9 @@
 mod access_keys;
 mod appends;
 mod balancer;
+mod clocks;
 mod figures;
+mod full_disks;
 mod growing;
 mod histories;
 mod joining;

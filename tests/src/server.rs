@@ -260,8 +260,28 @@ impl ServerProcess {
     /// # Errors
     /// As [`ServerSetup::try_start`].
     pub(crate) fn wait_ready(&mut self) -> Result<(), StartFailure> {
+        self.wait_for(Self::is_ready)
+    }
+
+    /// Waits until the server listens, whether it is ready or not.
+    ///
+    /// # Errors
+    /// As [`ServerSetup::try_start`].
+    pub(crate) fn wait_listening(&mut self) -> Result<(), StartFailure> {
+        self.wait_for(Self::is_listening)
+    }
+
+    /// Waits until the server listens as a node that waits for others at its start.
+    ///
+    /// # Errors
+    /// As [`ServerSetup::try_start`].
+    pub(crate) fn wait_waiting(&mut self) -> Result<(), StartFailure> {
+        self.wait_for(|server| server.listens_at(" waits for them with S3 at ", " and its admin API at "))
+    }
+
+    fn wait_for(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> Result<(), StartFailure> {
         let start = Instant::now();
-        while !self.is_ready() {
+        while !is_so(self) {
             let status = self.child.try_wait().expect("our child");
             if status.is_some() || start.elapsed() > START_STOP_TIMEOUT {
                 self.kill();
@@ -273,11 +293,20 @@ impl ServerProcess {
     }
 
     fn is_ready(&mut self) -> bool {
+        self.is_listening() && is_ready_at(self.admin)
+    }
+
+    fn is_listening(&mut self) -> bool {
+        self.listens_at(" serves S3 at ", ", its admin API at ")
+    }
+
+    /// Takes the addresses of the server from its log, if they follow these words there.
+    fn listens_at(&mut self, before_s3: &str, before_admin: &str) -> bool {
         let log = self.log();
-        let addresses = (address_after(&log, " serves S3 at "), address_after(&log, ", its admin API at "));
+        let addresses = (address_after(&log, before_s3), address_after(&log, before_admin));
         let (Some(s3), Some(admin)) = addresses else { return false };
         (self.s3, self.admin) = (s3, admin);
-        is_ready_at(admin)
+        true
     }
 
     /// `kill -9`: the process has ended when this returns.

@@ -1,6 +1,7 @@
 //! Health of a node, with the reasons.
 
 use crate::facts::Contact;
+use mlgw_common::limits::{CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS};
 use mlgw_formats::schema::NodeState;
 use std::fmt;
 
@@ -9,12 +10,6 @@ const UNREACHABLE_MS: u64 = 10_000;
 
 /// Bytes of log that a healthy node may lack, which is also what a follower of a segment may lack.
 const LAG_BYTES: u64 = 32 << 20;
-
-/// Clock skew of a node that is unhealthy.
-const SKEW_UNHEALTHY_MS: u64 = 500;
-
-/// Clock skew of a node that refuses writes.
-const SKEW_REFUSED_MS: u64 = 5_000;
 
 /// Remaining life of a certificate that should have been renewed long ago.
 const CERTIFICATE_MS: i64 = 30 * 24 * 60 * 60 * 1000;
@@ -95,7 +90,7 @@ impl NodeCondition {
             Contact::Reachable { .. } => None,
         };
         let bytes = self.lag_bytes.filter(|bytes| *bytes > LAG_BYTES);
-        let skew = self.clock_skew_ms.filter(|skew| skew.unsigned_abs() > SKEW_UNHEALTHY_MS);
+        let skew = self.clock_skew_ms.filter(|skew| skew.unsigned_abs() > CLOCK_SKEW_UNHEALTHY_MS);
         let certificate = self.certificate_ms.filter(|left| *left < CERTIFICATE_MS);
         let older = (self.knows_version < self.newest_version)
             .then_some(NodeFinding::OlderBuild { knows: self.knows_version, newest: self.newest_version });
@@ -143,8 +138,11 @@ impl fmt::Display for NodeFinding {
             }
             Self::Behind { bytes } => write!(f, "lacks {} MiB of the log: it is catching up", bytes >> 20),
             Self::ClockSkew { skew_ms } => {
-                let writes =
-                    if skew_ms.unsigned_abs() > SKEW_REFUSED_MS { ", and it refuses writes" } else { "" };
+                let writes = if skew_ms.unsigned_abs() > CLOCK_SKEW_REFUSED_MS {
+                    ", and it refuses writes"
+                } else {
+                    ""
+                };
                 write!(f, "its clock deviates by {skew_ms} ms{writes}: check its time service")
             }
             Self::Certificate { expires_in_ms } if *expires_in_ms > 0 => {

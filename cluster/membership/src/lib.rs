@@ -15,6 +15,7 @@
 //! [`decide`]: decision::decide
 //! [`Rule`]: rules::Rule
 
+pub mod clocks;
 pub mod copies;
 pub mod decision;
 pub mod facts;
@@ -24,6 +25,7 @@ pub mod rules;
 #[cfg(test)]
 mod simulation;
 
+pub use clocks::{ClockSample, compare_clocks, skew_of};
 pub use copies::{GroupRisk, LossLimit, SegmentCopies, cluster_risk, risk_after_removal};
 pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide};
 pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};

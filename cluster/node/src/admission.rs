@@ -10,7 +10,7 @@
 use crate::authority::{AuthorityRowError, open_authority, signer_first, trusted_authorities};
 use crate::join_wire::{BadJoinMessage, JOIN_MEMBERS_MAX, JoinAnswer, JoinMember, JoinRequest};
 use bytes::Bytes;
-use mlgw_common::{Clock, NodeId, Timestamp};
+use mlgw_common::{CheckedClock, Clock as _, NodeId, Timestamp};
 use mlgw_credentials::Sealer;
 use mlgw_formats::command::{AdmitNode, Reject};
 use mlgw_formats::schema::{JoinTokenRecord, Node, NodeRole};
@@ -24,7 +24,6 @@ use mlgw_trust::{
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
@@ -154,7 +153,7 @@ pub(crate) struct Admission {
     sealer: Sealer,
     dir: PathBuf,
     description: NodeDescription,
-    clock: Arc<dyn Clock>,
+    clock: CheckedClock,
 }
 
 /// Secrets with which this member answers.
@@ -178,7 +177,7 @@ impl Admission {
         sealer: Sealer,
         dir: PathBuf,
         description: NodeDescription,
-        clock: Arc<dyn Clock>,
+        clock: CheckedClock,
     ) -> Self {
         Self { catalogue, sealer, dir, description, clock }
     }
@@ -209,6 +208,10 @@ impl Admission {
         let secret_hash = self.authenticate(&request, key).await?;
         let certificate_request = verified?;
         let role = check_facts(&request)?;
+        // The certificate would begin and end at other times, and an expired token might have been accepted.
+        if let Some(skew_ms) = self.clock.refused_skew_ms() {
+            return Err(JoinRefusal::Unable(format!("its clock deviates by {skew_ms} ms")));
+        }
         // A member that cannot sign must not use up the token.
         let secrets = self.secrets().await?;
         let command = AdmitNode {

@@ -59,7 +59,9 @@ pub(crate) struct ClusterStorageNodes {
 
 impl StorageNodes for ClusterStorageNodes {
     fn storage_nodes(&self) -> Vec<StorageNode> {
-        storage_nodes(&self.catalogue.nodes(), self.own, |node| self.probes.answers(node) == Some(true))
+        let is_full = |node| self.probes.load(node).and_then(|load| load.is_full) == Some(true);
+        let answers = |node| self.probes.answers(node) == Some(true);
+        storage_nodes(&self.catalogue.nodes(), self.own, answers, is_full)
     }
 }
 
@@ -84,10 +86,12 @@ impl ClusterStorageNodes {
 
 /// The nodes that have replicas of segments, or will have them. A node that has joined and never served is
 /// not one yet: writes do not wait for it. This node is always reachable, another one while it answers.
+/// `is_full` is asked for the other nodes only.
 pub(crate) fn storage_nodes(
     nodes: &[Arc<Node>],
     own: NodeId,
     answers: impl Fn(NodeId) -> bool,
+    is_full: impl Fn(NodeId) -> bool,
 ) -> Vec<StorageNode> {
     let has_served = |node: &Arc<Node>| node.node_id() == own || !matches!(node.state(), NodeState::Joining);
     let stores =
@@ -95,7 +99,8 @@ pub(crate) fn storage_nodes(
     let described = |node: &Arc<Node>| {
         let is_leaving = matches!(node.state(), NodeState::Draining | NodeState::Leaving);
         let node = node.node_id();
-        StorageNode { node, is_reachable: node == own || answers(node), is_leaving }
+        let is_full = node != own && is_full(node);
+        StorageNode { node, is_reachable: node == own || answers(node), is_leaving, is_full }
     };
     nodes.iter().filter(stores).map(described).collect()
 }
@@ -154,7 +159,12 @@ mod tests {
     use std::sync::Arc;
 
     fn reachable(ids: &[u64]) -> Vec<StorageNode> {
-        let node = |id: &u64| StorageNode { node: NodeId(*id), is_reachable: true, is_leaving: false };
+        let node = |id: &u64| StorageNode {
+            node: NodeId(*id),
+            is_reachable: true,
+            is_leaving: false,
+            is_full: false,
+        };
         ids.iter().map(node).collect()
     }
 
@@ -183,7 +193,7 @@ mod tests {
             node(6, NodeRole::Storage, NodeState::Joining),
             node(7, NodeRole::Storage, NodeState::Draining),
         ];
-        let listed = storage_nodes(&nodes, NodeId(1), |node| node.get() >= 3);
+        let listed = storage_nodes(&nodes, NodeId(1), |node| node.get() >= 3, |_| true);
         let described = |of: &StorageNode| (of.node.get(), of.is_reachable, of.is_leaving);
         let listed: Vec<(u64, bool, bool)> = listed.iter().map(described).collect();
         assert_eq!(listed, [(1, true, false), (2, false, false), (3, true, true), (7, true, true)]);

@@ -7,6 +7,7 @@
 use crate::facts::{SYSTEM_GROUP, decision_input};
 use crate::probes::Probes;
 use crate::routes::serving_nodes;
+use crate::services::NodeServices;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
@@ -29,6 +30,7 @@ pub(crate) type GroupWaits = Arc<Mutex<BTreeMap<u32, WaitReason>>>;
 pub(crate) struct MembershipDriver {
     pub(crate) catalogue: Catalogue,
     pub(crate) probes: Arc<Probes>,
+    pub(crate) services: NodeServices,
     pub(crate) waits: GroupWaits,
 }
 
@@ -128,9 +130,13 @@ impl MembershipDriver {
     }
 
     /// Transfers the leadership to the node that the group is assigned to, so that leaderships are spread
-    /// over the nodes.
+    /// over the nodes, and none is with a node whose disk is full or slow.
     async fn spread_leader(&self, members: &GroupMembers) -> Result<(), ChangeMembersError> {
-        let Some(assigned) = assigned_leader(members.group, &self.catalogue.nodes()) else { return Ok(()) };
+        let own = self.catalogue.node();
+        let load = |node| if node == own { Some(self.services.load()) } else { self.probes.load(node) };
+        let is_fit = |node| load(node).is_none_or(|load| load.can_lead());
+        let assigned = assigned_leader(members.group, &self.catalogue.nodes(), is_fit);
+        let Some(assigned) = assigned else { return Ok(()) };
         if members.leader == assigned || !self.can_lead(members, assigned) {
             return Ok(());
         }
@@ -165,9 +171,12 @@ impl MembershipDriver {
 }
 
 /// The node that leads a group if it can: the first serving node for the system group, whose duties it has,
-/// and one node after the other for groups of objects. All nodes assign alike.
-fn assigned_leader(group: u32, nodes: &[Arc<Node>]) -> Option<NodeId> {
-    let candidates = serving_nodes(nodes);
+/// and one node after the other for groups of objects. All nodes assign alike. A node that is not fit leads
+/// nothing, unless none is.
+fn assigned_leader(group: u32, nodes: &[Arc<Node>], is_fit: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+    let serving = serving_nodes(nodes);
+    let fit: Vec<NodeId> = serving.iter().copied().filter(|node| is_fit(*node)).collect();
+    let candidates = if fit.is_empty() { serving } else { fit };
     let turn = group.saturating_sub(1) as usize;
     candidates.get(turn % candidates.len().max(1)).copied()
 }
@@ -188,8 +197,21 @@ mod tests {
             node(3, NodeState::Draining),
             node(4, NodeState::Active),
         ];
-        let assigned: Vec<_> = (0..5).filter_map(|group| assigned_leader(group, &nodes)).collect();
+        let assigned: Vec<_> = (0..5).filter_map(|group| assigned_leader(group, &nodes, |_| true)).collect();
         assert_eq!(assigned, [1, 1, 2, 4, 1].map(NodeId));
-        assert_eq!(assigned_leader(1, &[]), None);
+        assert_eq!(assigned_leader(1, &[], |_| true), None);
+    }
+
+    #[test]
+    fn a_node_that_is_not_fit_leads_nothing_unless_none_is() {
+        let node = |id| Arc::new(Node { id, state: NodeState::Active as i32, ..Node::default() });
+        let nodes = [1, 2, 3].map(node);
+        let assigned = |unfit: &[u64]| -> Vec<u64> {
+            let leader = |group| assigned_leader(group, &nodes, |node| !unfit.contains(&node.get()));
+            (0..4).filter_map(leader).map(NodeId::get).collect()
+        };
+        assert_eq!(assigned(&[1]), [2, 2, 3, 2]);
+        assert_eq!(assigned(&[2, 3]), [1, 1, 1, 1]);
+        assert_eq!(assigned(&[1, 2, 3]), assigned(&[]));
     }
 }

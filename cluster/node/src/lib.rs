@@ -12,6 +12,7 @@
 //! Rows of the catalogue are the only lasting state here, besides the files of `mlgw-trust` in the folder
 //! `cluster`. After a power loss a start continues from both.
 
+mod addresses;
 mod admission;
 mod authority;
 mod book;

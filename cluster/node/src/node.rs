@@ -17,7 +17,7 @@ use crate::streams::TransportStreams;
 use crate::tokens::{NewToken, TokenError, create_token};
 use crate::{book, renewal::CertificateEnd};
 use mlgw_common::time::timeout;
-use mlgw_common::{Clock, ClusterId, NodeId};
+use mlgw_common::{CheckedClock, ClusterId, NodeId};
 use mlgw_forwarding::{MemberStreams, RouteTable};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
@@ -43,7 +43,7 @@ pub struct ClusterNode {
 pub(crate) struct NodeState {
     pub(crate) cluster: ClusterId,
     pub(crate) own: NodeId,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: CheckedClock,
     pub(crate) catalogue: Catalogue,
     pub(crate) transport: Arc<RunningTransport>,
     pub(crate) services: NodeServices,
@@ -159,11 +159,29 @@ impl ClusterNode {
         self.shared.majorities.clone()
     }
 
+    /// The clock of this node, which is compared with those of the other nodes once a second.
+    #[must_use]
+    pub fn clock(&self) -> CheckedClock {
+        self.shared.clock.clone()
+    }
+
     /// True if another node serves requests that this one forwards, as far as this node knows.
     #[must_use]
     pub fn is_any_other_serving(&self) -> bool {
         let serving = serving_nodes(&self.shared.catalogue.nodes());
         serving.into_iter().any(|node| node != self.shared.own && self.shared.probes.serves(node))
+    }
+
+    /// True if syncs of this node's disk take longer than a second, and another storage node serves whose
+    /// disk is neither slow nor full: requests should go there.
+    #[must_use]
+    pub fn is_outpaced(&self) -> bool {
+        let (own, probes) = (self.shared.own, &self.shared.probes);
+        let is_better = |node: NodeId| {
+            node != own && probes.serves(node) && probes.load(node).is_some_and(|load| load.can_lead())
+        };
+        self.shared.services.load().is_slow == Some(true)
+            && serving_nodes(&self.shared.catalogue.nodes()).into_iter().any(is_better)
     }
 
     /// Counts the copies of all segments. Reads the rows of all segments, and blocks the calling thread.
@@ -185,6 +203,7 @@ impl ClusterNode {
             probes: &shared.probes,
             services: &shared.services,
             waits: &shared.waits,
+            clock: shared.clock.comparison(),
             certificate_expires: shared.certificate.get(),
         };
         sources.collect()
@@ -202,7 +221,7 @@ impl ClusterNode {
     /// # Errors
     /// See [`TokenError`].
     pub async fn create_token(&self, created_by: &str) -> Result<NewToken, TokenError> {
-        create_token(&self.shared.catalogue, &*self.shared.clock, created_by).await
+        create_token(&self.shared.catalogue, &self.shared.clock, created_by).await
     }
 
     /// Ends all tasks and closes all connections. The catalogue is still open.

@@ -20,3 +20,5 @@ pub(crate) const REPLICA: u16 = 6;
 pub(crate) const APPEND: u16 = 7;
 /// Request to close a replica of an open segment.
 pub(crate) const CLOSE: u16 = 8;
+/// Question for the addresses of other nodes: [`crate::addresses`].
+pub(crate) const ADDRESSES: u16 = 9;

@@ -4,18 +4,19 @@
 //! authority in the catalogue, signs its own certificate, and stores it last. After a power loss in between,
 //! the next start continues: an authority that exists is opened, and a certificate is signed again.
 
+use crate::addresses::AddressFinder;
 use crate::admission::Admission;
 use crate::authority::{AuthorityRowError, create_authority, trusted_authorities};
 use crate::driver::MembershipDriver;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
-use crate::probes::{Probes, has_majorities, probe_nodes};
+use crate::probes::{NodeProber, Probes, has_majorities};
 use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
 use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
-use mlgw_common::{Clock, NodeId};
+use mlgw_common::{CheckedClock, Clock, ClockCheck, NodeId};
 use mlgw_credentials::Sealer;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::RecordedStart;
@@ -170,14 +171,16 @@ impl PreparedNode {
             Some(credentials) => credentials,
             None => self.first_credentials(&catalogue).await?,
         };
+        let clock = Arc::clone(&self.options.clock);
+        let (checks, checked) = CheckedClock::unknown(Arc::clone(&clock));
         let admission = Admission::new(
             catalogue.clone(),
             self.options.sealer.clone(),
             self.options.dir.clone(),
             self.options.description.clone(),
-            Arc::clone(&self.options.clock),
+            checked.clone(),
         );
-        let services = NodeServices::new(catalogue.clone(), Arc::clone(&self.transport), admission);
+        let services = NodeServices::new(catalogue.clone(), Arc::clone(&self.transport), admission, clock);
         let config = TransportConfig {
             cluster: self.options.description.cluster,
             node: self.own,
@@ -201,6 +204,8 @@ impl PreparedNode {
             files: self.files,
             starts: self.starts,
             running: self.transport,
+            checks,
+            checked,
         };
         Ok(parts.run(catalogue, transport, services, credentials, report))
     }
@@ -246,6 +251,8 @@ struct StartedParts {
     files: NodeFiles,
     starts: Arc<PeerStarts>,
     running: Arc<RunningTransport>,
+    checks: watch::Sender<ClockCheck>,
+    checked: CheckedClock,
 }
 
 impl StartedParts {
@@ -270,26 +277,42 @@ impl StartedParts {
             sealer: self.options.sealer,
             files: self.files,
             transport: transport.clone(),
-            clock: Arc::clone(&clock),
+            clock: self.checked.clone(),
             end: Arc::clone(&certificate),
         };
         tasks.spawn(renewal.run(credentials));
         let seeds = SeedDialer { seeds: self.options.seeds, own: self.address, probes: Arc::clone(&probes) };
         tasks.spawn(seeds.run(transport.clone()));
         tasks.spawn(follow_nodes(catalogue.clone(), transport, self.starts, sender));
-        let running = Arc::clone(&self.running);
-        tasks.spawn(probe_nodes(own, catalogue.clone(), running, Arc::clone(&probes), are_reached));
+        let prober = NodeProber {
+            own,
+            catalogue: catalogue.clone(),
+            transport: Arc::clone(&self.running),
+            probes: Arc::clone(&probes),
+            clock: Arc::clone(&clock),
+            majorities: are_reached,
+            checks: self.checks,
+        };
+        tasks.spawn(prober.run());
+        let finder = AddressFinder {
+            own,
+            catalogue: catalogue.clone(),
+            probes: Arc::clone(&probes),
+            transport: Arc::clone(&self.running),
+        };
+        tasks.spawn(finder.run());
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving)));
         let driver = MembershipDriver {
             catalogue: catalogue.clone(),
             probes: Arc::clone(&probes),
+            services: services.clone(),
             waits: Arc::clone(&waits),
         };
         tasks.spawn(driver.run());
         let shared = NodeState {
             cluster: self.options.description.cluster,
             own,
-            clock,
+            clock: self.checked,
             catalogue,
             transport: self.running,
             services,

@@ -1,19 +1,20 @@
-//! Reachability and load of the other nodes: each is called once a second.
+//! Reachability, load and clock of the other nodes: each is called once a second.
 //!
 //! The answers also decide if most voters of each group can be reached. That is computed when an answer or
-//! the voters may have changed, and not for each request. The state is in memory. A node counts as
-//! unreachable until its first answer, and has no known load while it does not answer, or if its version
-//! states none.
+//! the voters may have changed, and not for each request. The clocks are compared after each answer too. The
+//! state is in memory. A node counts as unreachable until its first answer, and has no known load and clock
+//! while it does not answer, or if its version states none.
 
 use crate::numbers::PING;
 use crate::peers::RunningTransport;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, sleep};
+use mlgw_common::{Clock, ClockCheck, ClockComparison, NodeId};
 use mlgw_formats::node_load::{LOAD_REQUEST, NodeLoad, PingAnswer};
-use mlgw_membership::Contact;
+use mlgw_formats::schema::{Node, NodeState};
+use mlgw_membership::{ClockSample, Contact, compare_clocks};
 use mlgw_metadata::Catalogue;
 use mlgw_transport::{CallError, Channel, HandshakeRefusal};
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ struct Reachability {
     answers: bool,
     serves: bool,
     load: Option<NodeLoad>,
+    clock: Option<ClockSample>,
     since: Instant,
 }
 
@@ -46,6 +48,8 @@ struct ProbeAnswer {
     serves: bool,
     /// Its load, if it stated one.
     load: Option<NodeLoad>,
+    /// Its clock, if it stated its time, and the answer came soon.
+    clock: Option<ClockSample>,
 }
 
 /// Reachability of all nodes that were called.
@@ -72,6 +76,16 @@ impl Probes {
         self.known.lock().get(&node).and_then(|known| known.load)
     }
 
+    /// The clock of a node, as it stated it in its last answer; `None` while it does not answer.
+    pub(crate) fn clock(&self, node: NodeId) -> Option<ClockSample> {
+        self.known.lock().get(&node).and_then(|known| known.clock)
+    }
+
+    /// The clocks of all nodes that answer.
+    fn clocks(&self) -> Vec<ClockSample> {
+        self.known.lock().values().filter_map(|known| known.clock).collect()
+    }
+
     /// Cancelled when a peer knows a later start of this node, which runs on an old copy of its disk then, or
     /// when it was removed.
     pub(crate) const fn superseded(&self) -> &CancellationToken {
@@ -93,11 +107,11 @@ impl Probes {
     }
 
     fn record(&self, node: NodeId, answer: ProbeAnswer) {
-        let ProbeAnswer { answers, serves, load } = answer;
+        let ProbeAnswer { answers, serves, load, clock } = answer;
         let mut all = self.known.lock();
-        let changed = Reachability { answers, serves, load, since: Instant::now() };
+        let changed = Reachability { answers, serves, load, clock, since: Instant::now() };
         let known = all.entry(node).or_insert(changed);
-        (known.serves, known.load) = (serves, load);
+        (known.serves, known.load, known.clock) = (serves, load, clock);
         if known.answers != answers {
             *known = changed;
         }
@@ -109,62 +123,97 @@ impl Probes {
     }
 }
 
-/// Calls all other nodes, once a second, until the future is dropped. `majorities` is kept equal to
-/// [`has_majorities`]: it is computed again at the begin of a round, since the voters may have changed, and
-/// after each answer.
-pub(crate) async fn probe_nodes(
-    own: NodeId,
-    catalogue: Catalogue,
-    transport: Arc<RunningTransport>,
-    probes: Arc<Probes>,
-    majorities: watch::Sender<bool>,
-) {
-    let publish = || {
-        let are_reached = has_majorities(&catalogue, own, &probes);
-        majorities.send_if_modified(|known| std::mem::replace(known, are_reached) != are_reached);
-    };
-    loop {
-        let nodes = catalogue.nodes();
-        let others = nodes.iter().filter(|node| !node.is_removed() && node.node_id() != own);
-        let others: Vec<NodeId> = others.map(|node| node.node_id()).collect();
-        probes.keep(&others);
-        publish();
-        let (transport, probes) = (&*transport, &*probes);
-        let call = |node| async move { (node, probe(transport, probes, node).await) };
-        let mut calls: FuturesUnordered<_> = others.into_iter().map(call).collect();
-        while let Some((node, answer)) = calls.next().await {
-            probes.record(node, answer);
-            publish();
-        }
-        sleep(INTERVAL).await;
-    }
+/// Calls the other nodes, and publishes what follows from their answers.
+pub(crate) struct NodeProber {
+    pub(crate) own: NodeId,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) transport: Arc<RunningTransport>,
+    pub(crate) probes: Arc<Probes>,
+    /// The clock of this node, which is compared with those of the others.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Kept equal to [`has_majorities`].
+    pub(crate) majorities: watch::Sender<bool>,
+    /// The newest comparison of the clocks.
+    pub(crate) checks: watch::Sender<ClockCheck>,
 }
 
-async fn probe(transport: &RunningTransport, probes: &Probes, node: NodeId) -> ProbeAnswer {
-    let Some(transport) = transport.get() else { return ProbeAnswer::default() };
-    let deadline = Instant::now() + ANSWER_MAX;
-    let request = Bytes::from_static(LOAD_REQUEST);
-    match transport.call(node, Channel::Control, PING, request, deadline).await {
-        Ok(answer) => probe_answer(node, &answer),
-        Err(error) => {
-            if is_superseded(&error) {
-                tracing::error!(%error,
-                    "a peer knows a later start of this node, or its removal: it must not serve");
-                probes.superseded.cancel();
+impl NodeProber {
+    /// Calls all other nodes, once a second, until the future is dropped. What follows from the answers is
+    /// computed again at the begin of a round, since the voters may have changed, and after each answer.
+    pub(crate) async fn run(self) {
+        loop {
+            let nodes = self.catalogue.nodes();
+            let others = nodes.iter().filter(|node| !node.is_removed() && node.node_id() != self.own);
+            let others: Vec<&Arc<Node>> = others.collect();
+            let ids: Vec<NodeId> = others.iter().map(|node| node.node_id()).collect();
+            // A node that has joined and never served may never be started.
+            let served = others.iter().filter(|node| node.state() != NodeState::Joining).count();
+            self.probes.keep(&ids);
+            self.publish_majorities();
+            if ids.is_empty() {
+                self.publish_clocks(served);
             }
-            ProbeAnswer::default()
+            let call = |node| {
+                let prober = &self;
+                async move { (node, prober.probe(node).await) }
+            };
+            let mut calls: FuturesUnordered<_> = ids.into_iter().map(call).collect();
+            while let Some((node, answer)) = calls.next().await {
+                self.probes.record(node, answer);
+                self.publish_majorities();
+                self.publish_clocks(served);
+            }
+            sleep(INTERVAL).await;
+        }
+    }
+
+    fn publish_majorities(&self) {
+        let are_reached = has_majorities(&self.catalogue, self.own, &self.probes);
+        self.majorities.send_if_modified(|known| std::mem::replace(known, are_reached) != are_reached);
+    }
+
+    /// Compares the clocks. `served` is the number of other nodes that have ever served.
+    fn publish_clocks(&self, served: usize) {
+        let comparison = compare_clocks(served, &self.probes.clocks());
+        let (now, at) = (self.clock.now(), Instant::now());
+        let before = self.checks.send_replace(ClockCheck { comparison, now, at }).comparison;
+        let is_clear = |comparison| !matches!(comparison, ClockComparison::Disagree { .. });
+        if is_clear(before) && !is_clear(comparison) {
+            tracing::warn!(?comparison, "the clocks of the nodes differ, and none is known to be right");
+        }
+    }
+
+    async fn probe(&self, node: NodeId) -> ProbeAnswer {
+        let Some(transport) = self.transport.get() else { return ProbeAnswer::default() };
+        let (sent_ms, begun) = (self.clock.now().as_millis(), Instant::now());
+        let request = Bytes::from_static(LOAD_REQUEST);
+        match transport.call(node, Channel::Control, PING, request, begun + ANSWER_MAX).await {
+            Ok(answer) => {
+                let answer = probe_answer(node, &answer);
+                let stated_ms = answer.load.and_then(|load| load.clock_ms);
+                let sample = |stated_ms| ClockSample::of_answer(sent_ms, stated_ms, begun.elapsed());
+                ProbeAnswer { clock: stated_ms.and_then(sample), ..answer }
+            }
+            Err(error) => {
+                if is_superseded(&error) {
+                    tracing::error!(%error,
+                        "a peer knows a later start of this node, or its removal: it must not serve");
+                    self.probes.superseded.cancel();
+                }
+                ProbeAnswer::default()
+            }
         }
     }
 }
 
-/// The result of a call that was answered. A node with a malformed answer is reachable, and counts as one
-/// that does not serve.
+/// The result of a call that was answered, without the clock. A node with a malformed answer is reachable,
+/// and counts as one that does not serve.
 fn probe_answer(node: NodeId, bytes: &[u8]) -> ProbeAnswer {
     let answer = PingAnswer::decode_answer(bytes).unwrap_or_else(|error| {
         tracing::debug!(%node, %error, "the answer to a ping is malformed");
         PingAnswer::default()
     });
-    ProbeAnswer { answers: true, serves: answer.is_serving, load: answer.load }
+    ProbeAnswer { answers: true, serves: answer.is_serving, load: answer.load, clock: None }
 }
 
 /// True if the peer refused this node because of its start, or because it was removed.
@@ -190,16 +239,16 @@ pub(crate) fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Prob
 
 #[cfg(test)]
 mod tests {
-    use super::{ProbeAnswer, Probes, probe_answer, probe_nodes};
+    use super::{NodeProber, ProbeAnswer, Probes, probe_answer};
     use crate::admission::tests::TestMember;
-    use mlgw_common::NodeId;
+    use mlgw_common::{CheckedClock, NodeId};
     use mlgw_formats::node_load::NodeLoad;
     use mlgw_membership::Contact;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
 
-    const ANSWERS: ProbeAnswer = ProbeAnswer { answers: true, serves: false, load: None };
+    const ANSWERS: ProbeAnswer = ProbeAnswer { answers: true, serves: false, load: None, clock: None };
 
     #[tokio::test(start_paused = true)]
     async fn a_contact_begins_at_the_first_answer_of_its_kind() {
@@ -227,12 +276,22 @@ mod tests {
         let member = TestMember::new().await;
         for (own, are_reached) in [(NodeId(1), true), (NodeId(9), false)] {
             let (sender, mut majorities) = watch::channel(!are_reached);
-            let catalogue = member.catalogue.clone();
-            let calls = probe_nodes(own, catalogue, Arc::default(), Arc::default(), sender);
+            let (checks, clock) = CheckedClock::unknown(member.clock.clone());
+            let prober = NodeProber {
+                own,
+                catalogue: member.catalogue.clone(),
+                transport: Arc::default(),
+                probes: Arc::default(),
+                clock: member.clock.clone(),
+                majorities: sender,
+                checks,
+            };
             tokio::select! {
-                () = calls => panic!("nodes are called for ever"),
+                () = prober.run() => panic!("nodes are called for ever"),
                 known = majorities.wait_for(|known| *known == are_reached) => assert!(known.is_ok()),
             }
+            // The other node does not answer, if there is one.
+            assert!(!clock.is_confirmed() || own == NodeId(1));
         }
         member.stop().await;
     }

@@ -7,7 +7,7 @@
 
 use crate::authority::{AuthorityRowError, open_authority, signer_first, trusted_authorities};
 use mlgw_common::time::sleep;
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::{CheckedClock, Clock as _, Timestamp};
 use mlgw_credentials::Sealer;
 use mlgw_formats::schema::AuthorityRecord;
 use mlgw_metadata::{BarrierError, BarrierScope, Catalogue, ReadError};
@@ -145,7 +145,7 @@ pub(crate) struct CertificateRenewal {
     /// The transport that uses the certificate.
     pub(crate) transport: ClusterTransport,
     /// Clock.
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: CheckedClock,
     /// End of the certificate, kept up to date.
     pub(crate) end: Arc<CertificateEnd>,
 }
@@ -182,6 +182,10 @@ impl CertificateRenewal {
         &self,
         held: &NodeCredentials,
     ) -> Result<Option<NodeCredentials>, RenewalError> {
+        if let Some(skew_ms) = self.clock.refused_skew_ms() {
+            tracing::warn!(skew_ms, "the clock of this node deviates: its certificate is not renewed now");
+            return Ok(None);
+        }
         let Some(next) = self.renew(held, self.clock.now()).await? else { return Ok(None) };
         self.transport.set_credentials(&next)?;
         self.end.set(&next);

@@ -79,6 +79,10 @@ pub struct SegmentSpace {
     pub used_bytes: u64,
     /// Bytes that can still be stored.
     pub free_bytes: u64,
+    /// True if there is no space for further segments.
+    pub is_full: bool,
+    /// True if syncs of appends take longer than a second.
+    pub is_slow: bool,
 }
 
 /// The server of the replicas of this node, from its start until its stop.
@@ -316,7 +320,7 @@ mod tests {
 
     const TWO: NodeId = NodeId(2);
 
-    const SPACE: SegmentSpace = SegmentSpace { used_bytes: 3, free_bytes: 4 };
+    const SPACE: SegmentSpace = SegmentSpace { used_bytes: 3, free_bytes: 4, is_full: false, is_slow: false };
 
     /// Serves two pieces and then waits for ever. Only node 2 may read.
     struct TestReplicas;

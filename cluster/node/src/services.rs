@@ -3,8 +3,9 @@
 //! Peers have passed the handshake; only a request to join comes from a stranger. The numbers are in
 //! [`crate::numbers`].
 
+use crate::addresses::answer_addresses;
 use crate::admission::Admission;
-use crate::numbers::{APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SNAPSHOT, YES};
+use crate::numbers::{ADDRESSES, APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SNAPSHOT, YES};
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
@@ -15,8 +16,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http_body::Frame;
 use http_body_util::{BodyDataStream, StreamBody};
-use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
+use mlgw_common::{Clock, NodeId};
 use mlgw_formats::node_load::{NodeLoad, PingAnswer};
 use mlgw_formats::schema::Node;
 use mlgw_forwarding::{MemberBody, OpenedStream};
@@ -46,6 +47,7 @@ pub(crate) struct NodeServices {
     catalogue: Catalogue,
     transport: Arc<RunningTransport>,
     admission: Arc<Admission>,
+    clock: Arc<dyn Clock>,
     requests: Arc<OnceLock<Arc<dyn RequestServer>>>,
     /// True from the begin of serving until the stop.
     serves: Arc<AtomicBool>,
@@ -53,11 +55,17 @@ pub(crate) struct NodeServices {
 }
 
 impl NodeServices {
-    pub(crate) fn new(catalogue: Catalogue, transport: Arc<RunningTransport>, admission: Admission) -> Self {
+    pub(crate) fn new(
+        catalogue: Catalogue,
+        transport: Arc<RunningTransport>,
+        admission: Admission,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             catalogue,
             transport,
             admission: Arc::new(admission),
+            clock,
             requests: Arc::default(),
             serves: Arc::default(),
             replicas: Arc::default(),
@@ -88,6 +96,9 @@ impl NodeServices {
             used_bytes: space.map(|space| space.used_bytes),
             free_bytes: space.map(|space| space.free_bytes),
             applied: self.catalogue.applied_index(),
+            clock_ms: Some(self.clock.now().as_millis()),
+            is_full: space.map(|space| space.is_full),
+            is_slow: Some(self.catalogue.is_log_slow() || space.is_some_and(|space| space.is_slow)),
         }
     }
 
@@ -177,6 +188,10 @@ impl PeerServices for NodeServices {
                 CATALOGUE => services.catalogue.serve_call(call.peer, call.body).await.map_err(refused),
                 PING => Ok(services.answer_ping(&call.body)),
                 MEMBER => services.answer_member(&call.body),
+                ADDRESSES => {
+                    let transport = services.transport.get();
+                    answer_addresses(&call.body, |node| transport.as_ref()?.book().stated(node))
+                }
                 CLOSE => services.replicas.close(call.body).await,
                 service => Err(unknown(service)),
             }

@@ -4,9 +4,10 @@ use crate::driver::GroupWaits;
 use crate::probes::{Probes, has_majority};
 use crate::routes::FIRST_NODE;
 use crate::services::NodeServices;
-use mlgw_common::{ClusterId, NodeId, Timestamp};
+use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
+use mlgw_membership::skew_of;
 use mlgw_metadata::{Catalogue, MemberRole};
 
 /// Status of the cluster.
@@ -24,6 +25,8 @@ pub struct ClusterStatus {
     pub groups: Vec<GroupStatus>,
     /// Reason for which the membership of a group that this node leads waits.
     pub waits: Option<String>,
+    /// The clock of this node, compared with those of the nodes that answer.
+    pub clock: ClockComparison,
     /// End of the validity of this node's certificate.
     pub certificate_expires: Timestamp,
 }
@@ -58,6 +61,8 @@ pub struct NodeStatus {
     pub serves: Option<bool>,
     /// Its load; `None` while it does not answer, or if its version states none.
     pub load: Option<NodeLoad>,
+    /// Deviation of its clock from the median of all nodes that answer, in milliseconds, if it is known.
+    pub clock_skew_ms: Option<i64>,
 }
 
 /// Status of a group.
@@ -92,6 +97,7 @@ pub(crate) struct StatusSources<'a> {
     pub(crate) probes: &'a Probes,
     pub(crate) services: &'a NodeServices,
     pub(crate) waits: &'a GroupWaits,
+    pub(crate) clock: ClockComparison,
     pub(crate) certificate_expires: Timestamp,
 }
 
@@ -107,6 +113,7 @@ impl StatusSources<'_> {
             nodes: nodes.iter().map(|node| self.node_status(node)).collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
             waits,
+            clock: self.clock,
             certificate_expires: self.certificate_expires,
         }
     }
@@ -131,6 +138,14 @@ impl StatusSources<'_> {
                 false => self.probes.answers(id).map(|_| self.probes.serves(id)),
             },
             load: if is_own { Some(self.services.load()) } else { self.probes.load(id) },
+            clock_skew_ms: self.clock_skew_ms(id),
+        }
+    }
+
+    fn clock_skew_ms(&self, id: NodeId) -> Option<i64> {
+        match self.clock {
+            ClockComparison::Compared { skew_ms } if id == self.own => Some(skew_ms),
+            comparison => skew_of(self.probes.clock(id)?, comparison),
         }
     }
 

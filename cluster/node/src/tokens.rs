@@ -2,7 +2,7 @@
 
 use crate::authority::{AuthorityRowError, newest_authority_hash};
 use mlgw_common::limits::JOIN_TOKEN_MS_MAX;
-use mlgw_common::{Clock, RandomError, Timestamp};
+use mlgw_common::{CheckedClock, Clock as _, RandomError, Timestamp};
 use mlgw_metadata::catalogue::NewJoinToken;
 use mlgw_metadata::{Catalogue, ProposeError};
 use mlgw_trust::JoinToken;
@@ -30,6 +30,9 @@ pub enum TokenError {
     /// The system gives no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// The clock of this node deviates: the token would expire at another time.
+    #[error("the clock of this node deviates by {0} ms from those of the others: check its time service")]
+    ClockSkew(i64),
     /// The token was not recorded.
     #[error("the token was not recorded: {0}")]
     Propose(#[from] ProposeError),
@@ -41,9 +44,12 @@ pub enum TokenError {
 /// See [`TokenError`].
 pub(crate) async fn create_token(
     catalogue: &Catalogue,
-    clock: &dyn Clock,
+    clock: &CheckedClock,
     created_by: &str,
 ) -> Result<NewToken, TokenError> {
+    if let Some(skew_ms) = clock.refused_skew_ms() {
+        return Err(TokenError::ClockSkew(skew_ms));
+    }
     let authority = newest_authority_hash(catalogue)?.ok_or(TokenError::NoAuthority)?;
     let token = JoinToken::create(authority)?;
     let stored = token.stored(clock.now());

@@ -59,6 +59,8 @@ pub struct StorageNode {
     pub is_reachable: bool,
     /// True if the node gives up its replicas, because it is drained or being removed.
     pub is_leaving: bool,
+    /// True if the node has no space for further segments.
+    pub is_full: bool,
 }
 
 /// Kind of work on this node's replica.

@@ -115,6 +115,8 @@ struct BookEntries {
     overrides: BTreeMap<NodeId, PeerAddress>,
     /// Stated by the nodes themselves, at their last handshake.
     stated: BTreeMap<NodeId, PeerAddress>,
+    /// Stated by the nodes to other ones.
+    learned: BTreeMap<NodeId, PeerAddress>,
     /// Rows of the catalogue.
     rows: BTreeMap<NodeId, PeerAddress>,
 }
@@ -140,17 +142,30 @@ impl AddressBook {
         true
     }
 
-    /// Removes the stated address of a node.
+    /// Returns the address that a node stated at its last handshake with this node, since its start.
+    #[must_use]
+    pub fn stated(&self, node: NodeId) -> Option<PeerAddress> {
+        self.entries.read().stated.get(&node).cloned()
+    }
+
+    /// Replaces the address of a node that another one knows. It is tried after the stated one.
+    pub fn set_learned(&self, node: NodeId, address: PeerAddress) {
+        self.entries.write().learned.insert(node, address);
+    }
+
+    /// Removes the stated address of a node, and the one that was learned.
     pub(crate) fn forget_stated(&self, node: NodeId) {
-        self.entries.write().stated.remove(&node);
+        let mut entries = self.entries.write();
+        entries.stated.remove(&node);
+        entries.learned.remove(&node);
     }
 
     /// Addresses of a node in the order in which they are dialed, each once.
     #[must_use]
     pub fn addresses(&self, node: NodeId) -> Vec<PeerAddress> {
         let entries = self.entries.read();
-        let mut addresses: Vec<PeerAddress> = Vec::with_capacity(3);
-        for source in [&entries.overrides, &entries.stated, &entries.rows] {
+        let mut addresses: Vec<PeerAddress> = Vec::with_capacity(4);
+        for source in [&entries.overrides, &entries.stated, &entries.learned, &entries.rows] {
             if let Some(address) = source.get(&node).filter(|address| !addresses.contains(address)) {
                 addresses.push(address.clone());
             }
@@ -208,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_come_first_then_stated_addresses_then_rows() {
+    fn overrides_come_first_then_stated_and_learned_addresses_then_rows() {
         let address = |text: &str| text.parse::<PeerAddress>().unwrap();
         let of_seven = |text: &str| BTreeMap::from([(NodeId(7), address(text))]);
         let book = AddressBook::default();
@@ -217,6 +232,13 @@ mod tests {
         assert!(book.record_stated(NodeId(7), &address("stated:1")));
         assert!(!book.record_stated(NodeId(7), &address("stated:1")));
         assert_eq!(book.addresses(NodeId(7)), [address("stated:1"), address("row:1")]);
+        book.set_learned(NodeId(7), address("learned:1"));
+        let [stated, learned, row] = ["stated:1", "learned:1", "row:1"].map(address);
+        assert_eq!(book.addresses(NodeId(7)), [stated.clone(), learned, row.clone()]);
+        assert_eq!(book.stated(NodeId(7)), Some(stated));
+        book.forget_stated(NodeId(7));
+        assert_eq!((book.addresses(NodeId(7)), book.stated(NodeId(7))), (vec![row], None));
+        assert!(book.record_stated(NodeId(7), &address("stated:1")));
         book.set_overrides(of_seven("row:1"));
         assert_eq!(book.addresses(NodeId(7)), [address("row:1"), address("stated:1")]);
         assert_eq!(book.addresses(NodeId(8)), []);

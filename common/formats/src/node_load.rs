@@ -30,6 +30,25 @@ pub struct NodeLoad {
     /// Index of the last entry of the system group that the node has applied; absent before the first one.
     #[prost(uint64, optional, tag = "3")]
     pub applied: Option<u64>,
+    /// Time of day of the node when it answered, in milliseconds since the epoch; absent in an answer of an
+    /// earlier version.
+    #[prost(int64, optional, tag = "4")]
+    pub clock_ms: Option<i64>,
+    /// True if the hot tier has no space for further segments; absent in an answer of an earlier version, and
+    /// on a node that stores no segments.
+    #[prost(bool, optional, tag = "5")]
+    pub is_full: Option<bool>,
+    /// True if syncs of the node's disk take longer than a second; absent in an answer of an earlier version.
+    #[prost(bool, optional, tag = "6")]
+    pub is_slow: Option<bool>,
+}
+
+impl NodeLoad {
+    /// True if the node should lead groups: its disk is neither full nor slow, as far as it states.
+    #[must_use]
+    pub fn can_lead(&self) -> bool {
+        self.is_full != Some(true) && self.is_slow != Some(true)
+    }
 }
 
 /// Answer to a ping.
@@ -99,14 +118,29 @@ mod tests {
 
     #[test]
     fn a_load_follows_the_byte_of_a_node_that_serves() {
-        let load = NodeLoad { used_bytes: Some(5), free_bytes: Some(0), applied: Some(7) };
+        let load = NodeLoad {
+            used_bytes: Some(5),
+            free_bytes: Some(0),
+            applied: Some(7),
+            clock_ms: Some(9),
+            is_full: Some(true),
+            is_slow: Some(false),
+        };
         let answer = PingAnswer { is_serving: true, load: Some(load) };
-        // Serves; format 1; used_bytes, free_bytes, applied.
-        assert_eq!(answer.encode_answer(), [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7].as_slice());
+        // Serves; format 1; used_bytes, free_bytes, applied, clock_ms, is_full, is_slow.
+        let bytes = [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7, 4 << 3, 9, 5 << 3, 1, 6 << 3, 0];
+        assert_eq!(answer.encode_answer(), bytes.as_slice());
         assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
         let gateway = PingAnswer { is_serving: false, load: Some(NodeLoad::default()) };
         assert_eq!(gateway.encode_answer(), [0, 1].as_slice(), "no answer of an earlier version");
         assert_eq!(PingAnswer::decode_answer(&gateway.encode_answer()), Ok(gateway));
+    }
+
+    #[test]
+    fn a_full_or_slow_node_should_not_lead() {
+        let of = |is_full, is_slow| NodeLoad { is_full, is_slow, ..NodeLoad::default() }.can_lead();
+        assert!(of(None, None) && of(Some(false), Some(false)), "an earlier version states neither");
+        assert!(!of(Some(true), None) && !of(Some(false), Some(true)));
     }
 
     #[test]
@@ -118,7 +152,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_later_version_are_skipped_and_other_formats_refused() {
-        let later = [1, 1, 3 << 3, 7, 4 << 3, 9];
+        let later = [1, 1, 3 << 3, 7, 15 << 3, 9];
         let load = NodeLoad { applied: Some(7), ..NodeLoad::default() };
         let expected = PingAnswer { is_serving: true, load: Some(load) };
         assert_eq!(PingAnswer::decode_answer(&later), Ok(expected));

@@ -18,8 +18,10 @@ use mlgw_api::{
     ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
     ClusterMemberPart, ClusterNodeInfo, Health, HealthFinding, NewJoinTokenInfo,
 };
-use mlgw_common::limits::{CERTIFICATE_ALERT_DAYS, JOIN_TOKENS_MAX};
-use mlgw_common::{NodeId, SegmentId, Timestamp};
+use mlgw_common::limits::{
+    CERTIFICATE_ALERT_DAYS, CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS, JOIN_TOKENS_MAX,
+};
+use mlgw_common::{ClockComparison, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::NodeState;
 use mlgw_metadata::ProposeError;
@@ -79,6 +81,7 @@ impl From<TokenError> for ApiError {
                 Self::new(StatusCode::CONFLICT, "TooManyJoinTokens", message)
             }
             TokenError::Propose(error) => S3Error::from(error).into(),
+            TokenError::ClockSkew(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "ClockSkew", message),
             TokenError::NoAuthority => Self::new(StatusCode::SERVICE_UNAVAILABLE, "NoAuthority", message),
             TokenError::Authority(_) | TokenError::Random(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
@@ -164,6 +167,7 @@ fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
         used_bytes: node.load.and_then(|load| load.used_bytes),
         free_bytes: node.load.and_then(|load| load.free_bytes),
         applied: node.load.and_then(|load| load.applied),
+        clock_skew_ms: node.clock_skew_ms,
     }
 }
 
@@ -183,6 +187,10 @@ fn group_info(group: &GroupStatus) -> ClusterGroupInfo {
 /// Returns all findings about the cluster, worst first.
 pub(super) fn cluster_findings(status: &ClusterStatus, now: Timestamp) -> Vec<HealthFinding> {
     let mut found: Vec<HealthFinding> = status.nodes.iter().filter_map(node_finding).collect();
+    found.extend(status.nodes.iter().filter_map(clock_finding));
+    found.extend(disagreement_finding(status.clock));
+    found.extend(status.nodes.iter().filter_map(full_finding));
+    found.extend(status.nodes.iter().filter_map(slow_finding));
     found.extend(status.groups.iter().filter_map(group_finding));
     found.extend(certificate_finding(status.certificate_expires, now));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -219,6 +227,51 @@ fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
         }
         NodeState::Removed => None,
     }
+}
+
+/// Returns the finding about a clock that deviates from the median.
+fn clock_finding(node: &NodeStatus) -> Option<HealthFinding> {
+    let skew_ms = node.clock_skew_ms.filter(|skew| skew.unsigned_abs() > CLOCK_SKEW_UNHEALTHY_MS)?;
+    let (severity, effect) = match skew_ms.unsigned_abs() > CLOCK_SKEW_REFUSED_MS {
+        true => (Health::Critical, ", so it refuses writes, and does nothing that is due by time"),
+        false => (Health::Warning, ""),
+    };
+    let what =
+        format!("The clock of {} deviates by {skew_ms} ms from the median{effect}.", in_sentence(node));
+    Some(finding(severity, what, "Check its time service, such as chrony."))
+}
+
+/// Returns the finding about clocks of which none is known to be right.
+fn disagreement_finding(clock: ClockComparison) -> Option<HealthFinding> {
+    let ClockComparison::Disagree { by_ms } = clock else { return None };
+    let by_ms = by_ms.unsigned_abs();
+    let what = format!(
+        "The clocks of the nodes that answer differ by {by_ms} ms, and they are too few to find out which is \
+         right: nothing that is due by time is done."
+    );
+    Some(finding(Health::Warning, what, "Check the time service of each node, such as chrony."))
+}
+
+/// Returns the finding about a node without space for segments.
+fn full_finding(node: &NodeStatus) -> Option<HealthFinding> {
+    node.load.filter(|load| load.is_full == Some(true))?;
+    let what = format!("{} is full: it gets no new segments and leads no group.", described(node));
+    Some(finding(Health::Critical, what, "Delete objects, raise its hot.capacity, or use a larger disk."))
+}
+
+/// Returns the finding about a node with a slow disk.
+fn slow_finding(node: &NodeStatus) -> Option<HealthFinding> {
+    node.load.filter(|load| load.is_slow == Some(true))?;
+    let what = format!(
+        "Syncs of {} take longer than a second: it leads no group, and is not ready while others are faster.",
+        in_sentence(node)
+    );
+    Some(finding(Health::Warning, what, "Check its disk (dmesg, smartctl), and what else uses it."))
+}
+
+/// Describes a node for people, within a sentence.
+pub(super) fn in_sentence(node: &NodeStatus) -> String {
+    described(node).replacen("Node", "node", 1)
 }
 
 fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {

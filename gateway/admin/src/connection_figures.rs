@@ -1,19 +1,25 @@
-//! Metrics of the other nodes of a cluster, as this node reaches them, and of the connections with them.
+//! Metrics of the cluster as this node sees it: the other nodes, the Raft groups, its clock and its
+//! certificate; and of the connections with other nodes.
 //!
 //! Every node exposes its own, also a gateway. They are added up over all other nodes, so the number of
 //! series does not depend on the size of the cluster.
 
 use super::process_figures::level;
-use mlgw_node::{ChannelTotals, ClusterNode, NodeStatus};
+use mlgw_common::{ClockComparison, Timestamp};
+use mlgw_node::{ChannelTotals, ClusterNode, GroupStatus, NodeStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
-    CLUSTER_BYTES, CLUSTER_CALLS, CLUSTER_CONNECTIONS, CLUSTER_CONNECTS, CLUSTER_NODES, CLUSTER_STREAMS,
+    CLUSTER_BYTES, CLUSTER_CALLS, CLUSTER_CERTIFICATE, CLUSTER_CLOCK_SKEW, CLUSTER_CONNECTIONS,
+    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_NODES, CLUSTER_STREAMS,
 };
 
 /// Returns the metrics of a node of a cluster.
-pub(super) fn connection_families(cluster: &ClusterNode) -> Vec<MetricFamily> {
-    let mut families = channel_families(&cluster.connections());
-    families.push(nodes_family(&cluster.status().nodes));
+pub(super) fn connection_families(cluster: &ClusterNode, now: Timestamp) -> Vec<MetricFamily> {
+    let (mut families, status) = (channel_families(&cluster.connections()), cluster.status());
+    families.push(nodes_family(&status.nodes));
+    families.push(groups_family(&status.groups));
+    families.push(clock_family(status.clock));
+    families.push(certificate_family(status.certificate_expires, now));
     families
 }
 
@@ -47,10 +53,40 @@ fn nodes_family(nodes: &[NodeStatus]) -> MetricFamily {
     MetricFamily::new(CLUSTER_NODES).with(&["yes"], count(true)).with(&["no"], count(false))
 }
 
+/// Returns the number of groups whose changes are decided, and of those whose are not.
+fn groups_family(groups: &[GroupStatus]) -> MetricFamily {
+    let is_led = |group: &&GroupStatus| group.leader.is_some() && group.has_majority;
+    let led = groups.iter().filter(is_led).count();
+    let count = |count: usize| level(count as u64);
+    MetricFamily::new(CLUSTER_GROUPS).with(&["yes"], count(led)).with(&["no"], count(groups.len() - led))
+}
+
+/// Returns the remaining life of the certificate of this node.
+fn certificate_family(expires: Timestamp, now: Timestamp) -> MetricFamily {
+    let remaining_ms = expires.as_millis().saturating_sub(now.as_millis());
+    MetricFamily::single(CLUSTER_CERTIFICATE, MetricValue::Seconds(remaining_ms as f64 / 1000.0))
+}
+
+/// Returns the deviation of the clock of this node, if it is known.
+fn clock_family(clock: ClockComparison) -> MetricFamily {
+    let ms = match clock {
+        ClockComparison::Alone => Some(0),
+        ClockComparison::Unknown => None,
+        ClockComparison::Disagree { by_ms } => Some(by_ms),
+        ClockComparison::Compared { skew_ms } => Some(skew_ms),
+    };
+    let mut family = MetricFamily::new(CLUSTER_CLOCK_SKEW);
+    if let Some(ms) = ms {
+        family.push(&[], MetricValue::Seconds(ms as f64 / 1000.0));
+    }
+    family
+}
+
 #[cfg(test)]
 mod tests {
-    use super::channel_families;
-    use mlgw_node::ChannelTotals;
+    use super::{certificate_family, channel_families, clock_family, groups_family};
+    use mlgw_common::{ClockComparison, NodeId, Timestamp};
+    use mlgw_node::{ChannelTotals, GroupStatus};
     use mlgw_telemetry::exposition::text;
 
     #[test]
@@ -81,5 +117,38 @@ mod tests {
         ] {
             assert!(text.lines().any(|exposed| exposed == line), "{line} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn groups_without_a_leader_or_a_majority_are_counted_apart() {
+        let group = |leader: Option<u64>, has_majority| GroupStatus {
+            id: 0,
+            leader: leader.map(NodeId),
+            has_majority,
+            members: vec![],
+        };
+        let groups = [group(Some(1), true), group(Some(1), false), group(None, true)];
+        let text = text(vec![groups_family(&groups)]).unwrap();
+        assert!(text.contains("{led=\"yes\"} 1\n") && text.contains("{led=\"no\"} 2\n"), "{text}");
+    }
+
+    #[test]
+    fn the_remaining_life_of_a_certificate_is_negative_after_its_end() {
+        let of = |expires| text(vec![certificate_family(Timestamp(expires), Timestamp(5_000))]).unwrap();
+        assert!(of(7_500).contains("\nmlgw_cluster_certificate_remaining_seconds 2.5\n"));
+        assert!(of(4_000).contains("\nmlgw_cluster_certificate_remaining_seconds -1.0\n"));
+    }
+
+    #[test]
+    fn the_deviation_of_a_clock_is_exposed_while_it_is_known() {
+        let of = |clock| text(vec![clock_family(clock)]).unwrap();
+        for clock in
+            [ClockComparison::Compared { skew_ms: -1_500 }, ClockComparison::Disagree { by_ms: -1_500 }]
+        {
+            let text = of(clock);
+            assert!(text.contains("\nmlgw_cluster_clock_skew_seconds -1.5\n"), "{text}");
+        }
+        assert!(of(ClockComparison::Alone).contains("\nmlgw_cluster_clock_skew_seconds 0.0\n"));
+        assert!(!of(ClockComparison::Unknown).contains("\nmlgw_cluster_clock_skew_seconds "));
     }
 }

@@ -4,7 +4,7 @@
 //! node that has it. A storage node is ready while most voters of each group answer it, and a gateway while a
 //! storage node serves. Nothing is stored here besides lines of the audit log.
 
-use super::cluster::described;
+use super::cluster::in_sentence;
 use super::context::AdminContext;
 use super::error::{no_such_route, wrong_method};
 use super::node_figures::NodeFigures;
@@ -36,6 +36,9 @@ use mlgw_telemetry::recent::{CounterSnapshot, RecentCounters};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+/// Reason for which a node that starts is not ready.
+const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
+
 /// Shared state of the handlers on a node other than the first one.
 pub struct MemberAdmin {
     /// This node of the cluster.
@@ -66,6 +69,8 @@ pub struct MemberAdmin {
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
     pub ready: AtomicBool,
+    /// True for a storage node that waits at its start until a majority of the voters answers.
+    pub is_waiting: bool,
     /// The catalogue; on a gateway that of the system group.
     pub catalogue: Catalogue,
     /// Parts of a storage node; `None` on a gateway.
@@ -175,14 +180,13 @@ impl MemberAdmin {
     }
 
     fn obstacle(&self) -> Option<&'static str> {
+        if self.is_waiting {
+            return Some(WAITING);
+        }
         let cluster = &self.cluster;
         let (accepts, is_storage) = (self.ready.load(Relaxed), self.storage.is_some());
-        probes::member_obstacle(
-            accepts,
-            is_storage,
-            || cluster.has_majorities(),
-            || cluster.is_any_other_serving(),
-        )
+        let obstacle = || probes::cluster_obstacle(cluster);
+        probes::member_obstacle(accepts, is_storage, obstacle, || cluster.is_any_other_serving())
     }
 }
 
@@ -205,6 +209,9 @@ async fn refuse(State(admin): State<Arc<MemberAdmin>>, request: Request) -> ApiE
     let (head, _) = request.into_parts();
     let path = head.uri.path().to_owned();
     match SignedHead::verify(&AdminContext::from_ref(&admin), head) {
+        Ok(_) if admin.is_waiting => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", WAITING.to_owned())
+        }
         Ok(_) => other_node(&admin.cluster.status(), &path),
         Err(error) => error,
     }
@@ -213,10 +220,7 @@ async fn refuse(State(admin): State<Arc<MemberAdmin>>, request: Request) -> ApiE
 /// Returns the error for a path that only the first node has.
 pub(super) fn other_node(status: &ClusterStatus, path: &str) -> ApiError {
     let first = status.nodes.iter().find(|node| node.is_first);
-    let owner = first.map_or_else(
-        || "the node on which `mlgw cluster init` ran".to_owned(),
-        |first| described(first).replacen("Node", "node", 1),
-    );
+    let owner = first.map_or_else(|| "the node on which `mlgw cluster init` ran".to_owned(), in_sentence);
     let message = format!(
         "In a cluster one node has {path}: {owner}. Send the request to the admin API of that node: run the \
          command there, or give its URL with --endpoint."

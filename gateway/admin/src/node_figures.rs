@@ -71,7 +71,7 @@ impl NodeFigures<'_> {
         if let Some(storage) = &self.storage {
             families.extend(self.storage_families(storage)?);
         }
-        families.extend(self.cluster.into_iter().flat_map(connection_families));
+        families.extend(self.cluster.into_iter().flat_map(|cluster| connection_families(cluster, self.now)));
         families.extend(process_families(self.started));
         Ok(families)
     }

@@ -3,7 +3,7 @@
 //! The first node adds what it has for the whole cluster ([`super::status`]). Values are read from their
 //! owners at each request; nothing is stored here.
 
-use super::cluster::{cluster_findings, described};
+use super::cluster::{cluster_findings, in_sentence};
 use super::health::findings;
 use super::node_figures::NodeFigures;
 use super::storage_figures::StorageFigures;
@@ -72,7 +72,7 @@ pub(super) fn with_findings(mut status: Status, more: Vec<HealthFinding>) -> Sta
 /// Returns the description of the first node for another node; `None` on the first node itself.
 pub(super) fn first_node_elsewhere(cluster: &ClusterStatus) -> Option<String> {
     let first = cluster.nodes.iter().find(|node| node.is_first && !node.is_own);
-    first.map(|first| described(first).replacen("Node", "node", 1))
+    first.map(in_sentence)
 }
 
 impl NodeFigures<'_> {

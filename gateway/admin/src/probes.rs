@@ -17,8 +17,8 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
-    let has_majorities = || admin.cluster.as_ref().is_none_or(ClusterNode::has_majorities);
-    readiness(member_obstacle(admin.is_ready(), true, has_majorities, || false))
+    let obstacle = || admin.cluster.as_ref().and_then(cluster_obstacle);
+    readiness(member_obstacle(admin.is_ready(), true, obstacle, || false))
 }
 
 /// Returns the response of `/readyz` with the reason for which the server is not ready, if there is one.
@@ -29,18 +29,54 @@ pub(super) fn readiness(obstacle: Option<&'static str>) -> Response {
     }
 }
 
-/// Returns the reason for which a node is not ready, if there is one. A storage node needs no other one that
-/// serves.
+/// Returns the reason for which a node is not ready, if there is one. `storage_obstacle` is that of a storage
+/// node, which needs no other one that serves.
 pub(super) fn member_obstacle(
     accepts: bool,
     is_storage: bool,
-    has_majorities: impl FnOnce() -> bool,
+    storage_obstacle: impl FnOnce() -> Option<&'static str>,
     is_other_serving: impl FnOnce() -> bool,
 ) -> Option<&'static str> {
     match (accepts, is_storage) {
         (false, _) => Some("draining"),
-        (true, true) => (!has_majorities()).then_some("most voters of a group do not answer"),
+        (true, true) => storage_obstacle(),
         (true, false) => (!is_other_serving()).then_some("no storage node serves, as far as this node knows"),
+    }
+}
+
+/// Returns the reason for which a storage node of a cluster is not ready, if there is one.
+pub(super) fn cluster_obstacle(cluster: &ClusterNode) -> Option<&'static str> {
+    let readiness = StorageReadiness {
+        has_majorities: cluster.has_majorities(),
+        is_clock_wrong: cluster.clock().refused_skew_ms().is_some(),
+        is_outpaced: cluster.is_outpaced(),
+    };
+    readiness.obstacle()
+}
+
+/// Facts on which it depends if a storage node of a cluster is ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StorageReadiness {
+    /// True if most voters of each group answer.
+    pub(super) has_majorities: bool,
+    /// True if the clock deviates so much that changes are refused.
+    pub(super) is_clock_wrong: bool,
+    /// True if the disk is slow, and another storage node serves that is better.
+    pub(super) is_outpaced: bool,
+}
+
+impl StorageReadiness {
+    /// Returns the reason for which the node is not ready, if there is one.
+    pub(super) const fn obstacle(self) -> Option<&'static str> {
+        if !self.has_majorities {
+            Some("most voters of a group do not answer")
+        } else if self.is_clock_wrong {
+            Some("the clock of this node deviates from those of the others")
+        } else if self.is_outpaced {
+            Some("syncs of this node's disk take longer than a second")
+        } else {
+            None
+        }
     }
 }
 

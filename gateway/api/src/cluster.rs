@@ -106,6 +106,10 @@ pub struct ClusterNodeInfo {
     /// Index of the last log entry of the system group that it has applied; absent for a node that does not
     /// answer, and for one whose version does not state it.
     pub applied: Option<u64>,
+    /// Deviation of its clock from the median of the nodes that answer, in milliseconds: positive if it is
+    /// ahead. Absent for a node that does not answer, while two clocks differ and none is known to be right,
+    /// and for a node whose version does not state its time.
+    pub clock_skew_ms: Option<i64>,
 }
 
 /// A Raft group.

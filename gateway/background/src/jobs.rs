@@ -27,8 +27,8 @@ pub use running_job::JobPace;
 use mlgw_cache::copies::PinnedCopies;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::WriteBack;
-use mlgw_common::Clock;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
+use mlgw_common::{CheckedClock, Clock};
 use mlgw_formats::schema::{Dataset, DatasetSize, Job, JobKind, JobState};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::ObjectLayer;
@@ -56,6 +56,8 @@ pub struct Jobs {
     bound: RemoteBackedBuckets,
     decisions: Decisions,
     clock: Arc<dyn Clock>,
+    /// The same clock, compared with those of other nodes.
+    checked_clock: CheckedClock,
     /// Jobs that are running here.
     live: Mutex<BTreeMap<u64, Arc<RunningJob>>>,
     counts: Mutex<BTreeMap<(JobKind, JobState), u64>>,
@@ -122,14 +124,15 @@ impl Jobs {
         tiers: Tiers,
         bound: RemoteBackedBuckets,
         decisions: Decisions,
-        clock: Arc<dyn Clock>,
+        clock: CheckedClock,
     ) -> Arc<Self> {
         Arc::new(Self {
             catalogue,
             tiers,
             bound,
             decisions,
-            clock,
+            clock: Arc::new(clock.clone()),
+            checked_clock: clock,
             live: Mutex::default(),
             counts: Mutex::default(),
             moved: Mutex::default(),

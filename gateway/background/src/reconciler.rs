@@ -9,6 +9,9 @@
 //!   refers to them;
 //! - [`retention_state`]: state that other components read.
 //!
+//! In a cluster rules act only while other nodes confirm the clock of this one. Deletions name the version on
+//! which they were decided, and relocations the chunk.
+//!
 //! A pass begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`.
 //! At most one pass runs at a time. Each pass decides anew from the stored objects and the running policy, so
 //! decisions are not stored, and the actions of an older policy end with it. The number of orders in a pass
@@ -35,8 +38,8 @@ use crate::stored_objects::StoredObjects;
 use compressing::CompressionMemory;
 use effects::PinnedNames;
 use mlgw_cache::policy_driver::PolicyDriver;
-use mlgw_common::Clock;
 use mlgw_common::time::Instant;
+use mlgw_common::{CheckedClock, Clock as _};
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policies::at_rest::{AreaRuleMatches, InactivePins, PinSelection, ProgramScope};
@@ -82,8 +85,8 @@ pub struct ReconcilerContext {
     pub compressor: Arc<Compressor>,
     /// Audit log, which gets a line per deletion.
     pub audit: Arc<AuditLog>,
-    /// Clock.
-    pub clock: Arc<dyn Clock>,
+    /// Clock. Rules act while it is confirmed, because what they demand depends on the time.
+    pub clock: CheckedClock,
     /// Capacity of the hot tier, in bytes.
     pub hot_capacity_bytes: u64,
 }
@@ -150,6 +153,9 @@ impl PolicyReconciler {
         let (mut programs, mut state, mut agains) =
             (self.context.policies.program(), ReconcilerPassState::default(), 0);
         loop {
+            if self.until_clock_is_confirmed().await.is_err() {
+                return;
+            }
             let program = Arc::clone(&programs.borrow_and_update());
             let completions = self.completions();
             let is_again = match self.run_pass(program, &mut state).await {
@@ -157,6 +163,7 @@ impl PolicyReconciler {
                 Err(PassEnd::Stopping) => return,
                 // The next pass follows immediately, because the change is awaited below.
                 Err(PassEnd::Changed) => false,
+                Err(PassEnd::ClockUnconfirmed) => true,
                 Err(PassEnd::Failed(error)) => {
                     tracing::warn!(error, "a pass over stored objects failed; it will be repeated");
                     false
@@ -170,6 +177,21 @@ impl PolicyReconciler {
                 () = mlgw_common::time::sleep(if is_again { NEXT_PASS_PAUSE } else { self.every }) => {}
             }
         }
+    }
+
+    /// Waits until the clock of this node is compared with those of other nodes, and close to their median.
+    async fn until_clock_is_confirmed(&self) -> Result<(), PassEnd> {
+        if self.context.clock.is_confirmed() {
+            return Ok(());
+        }
+        tracing::info!("rules wait until other nodes confirm the clock of this node");
+        while !self.context.clock.is_confirmed() {
+            tokio::select! {
+                () = self.stop.cancelled() => return Err(PassEnd::Stopping),
+                () = mlgw_common::time::sleep(POLL_INTERVAL) => {}
+            }
+        }
+        Ok(())
     }
 
     fn completions(&self) -> CheckpointCompletions {

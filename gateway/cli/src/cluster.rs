@@ -254,6 +254,7 @@ mod tests {
             used_bytes: (role == ClusterNodeRole::Storage).then_some(28 << 30),
             free_bytes: (role == ClusterNodeRole::Storage).then_some(100 << 30),
             applied: Some(120),
+            clock_skew_ms: Some(0),
         }
     }
 

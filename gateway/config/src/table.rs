@@ -338,6 +338,9 @@ settings! {
         /// Reads at the node that leads the group of their key cost no round to other nodes. They assume that
         /// the clocks of the nodes run at nearly the same rate, and that no node is paused by a hypervisor.
         lease_reads: bool = "false", start;
+        /// Answer GET, HEAD and listings from this node alone while most voters do not answer it. Answers may
+        /// be old and have the header `x-mlgw-stale: true`; what is not found here is still a 503.
+        read_without_quorum: bool = "false", start;
     }
     /// Limits of a single client, and of all clients together.
     limits: Limits {

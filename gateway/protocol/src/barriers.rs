@@ -11,6 +11,7 @@
 //! barriers.
 
 use crate::Gateway;
+use crate::member::MemberPart;
 use crate::request::AuthenticatedRequest;
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
@@ -51,7 +52,7 @@ pub(crate) async fn wait(
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
     attempt: BarrierAttempt,
-) -> Result<AwaitedState, S3Error> {
+) -> Result<AwaitedState, BarrierError> {
     let attempt = if is_read(operation) { attempt } else { BarrierAttempt::Repeated };
     let mut leases = ReadLeases::default();
     let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
@@ -75,7 +76,17 @@ pub(crate) async fn wait(
 /// Waits until the rows of the system group, such as buckets and access keys, contain every acknowledged
 /// change. Returns at once on a server without peers.
 pub(crate) async fn until_system(gateway: &Gateway) -> Result<(), S3Error> {
-    pass(gateway, BarrierScope::System).await
+    pass(gateway, BarrierScope::System).await.map_err(unavailable)
+}
+
+/// True if the request is answered from the rows of this node after its barrier ended with this error.
+pub(crate) fn is_read_stale(gateway: &Gateway, operation: Operation, error: BarrierError) -> bool {
+    let is_allowed = gateway.member.as_ref().is_some_and(MemberPart::reads_stale);
+    let is_lost = match error {
+        BarrierError::NotLeader { .. } | BarrierError::NoQuorum => true,
+        BarrierError::Stopping => false,
+    };
+    is_allowed && is_lost && is_read(operation)
 }
 
 /// True if a request read current rows of the bucket for which it waited. Waits for the system group first if
@@ -95,7 +106,7 @@ pub(crate) async fn is_current(
         return Ok(false);
     }
     let system = match found_nothing {
-        true => begin(gateway, BarrierScope::System, awaited.attempt).await?,
+        true => begin(gateway, BarrierScope::System, awaited.attempt).await.map_err(unavailable)?,
         false => ReadLeases::default(),
     };
     Ok(bucket_now(gateway, request) == awaited.bucket && system.hold())
@@ -121,7 +132,7 @@ fn bucket_now(gateway: &Gateway, request: &AuthenticatedRequest<'_>) -> AwaitedB
     AwaitedBucket(name.and_then(|name| gateway.objects.catalogue.bucket(name)).map(|bucket| bucket.id))
 }
 
-const fn is_read(operation: Operation) -> bool {
+pub(crate) const fn is_read(operation: Operation) -> bool {
     matches!(operation.action(), RequiredPermission::Read | RequiredPermission::List)
 }
 
@@ -139,15 +150,27 @@ async fn begin(
     gateway: &Gateway,
     scope: BarrierScope<'_>,
     attempt: BarrierAttempt,
-) -> Result<ReadLeases, S3Error> {
+) -> Result<ReadLeases, BarrierError> {
+    let catalogue = &gateway.objects.catalogue;
     match attempt {
-        BarrierAttempt::First => gateway.objects.catalogue.begin_read(scope).await.map_err(unavailable),
+        BarrierAttempt::First => unless_lost(gateway, catalogue.begin_read(scope)).await,
         BarrierAttempt::Repeated => pass(gateway, scope).await.map(|()| ReadLeases::default()),
     }
 }
 
-async fn pass(gateway: &Gateway, scope: BarrierScope<'_>) -> Result<(), S3Error> {
-    gateway.objects.catalogue.barrier(scope).await.map_err(unavailable)
+async fn pass(gateway: &Gateway, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
+    unless_lost(gateway, gateway.objects.catalogue.barrier(scope)).await
+}
+
+/// Waits for a barrier, on a member only while most voters answer.
+async fn unless_lost<T>(
+    gateway: &Gateway,
+    barrier: impl Future<Output = Result<T, BarrierError>>,
+) -> Result<T, BarrierError> {
+    match &gateway.member {
+        Some(member) => member.unless_lost(barrier).await,
+        None => barrier.await,
+    }
 }
 
 /// Returns the error of a request whose barrier was not passed.

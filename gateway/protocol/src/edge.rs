@@ -7,15 +7,15 @@
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;
-use crate::member::{other_owner, source_bucket};
+use crate::member::{is_change, other_owner, source_bucket};
 use crate::observed_response::observe_response;
 use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
 use crate::{Gateway, finish_error, handle, refuse};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
+use http::Request;
 use http::request::Parts;
-use http::{Method, Request};
 use http_body_util::{BodyDataStream, BodyExt as _};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::{Clock, NodeId};
@@ -113,8 +113,7 @@ impl MemberEdge {
     /// True for a change while this node leaves: another node stores what it appends. Reads are answered
     /// here. A map without this node is the sign of that; one without any node has not arrived yet.
     fn hands_over(&self, head: &Parts) -> bool {
-        let is_change = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        is_change && is_left_out(&self.forwarding.routes.borrow(), self.forwarding.ids.node())
+        is_change(&head.method) && is_left_out(&self.forwarding.routes.borrow(), self.forwarding.ids.node())
     }
 }
 

@@ -11,7 +11,7 @@
 //! both.
 
 use crate::client_body::ReceivedClientBody;
-use crate::member::other_owner;
+use crate::member::{MemberPart, check_clock, is_change, other_owner};
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -37,6 +37,9 @@ const ADMIT_WAIT: Duration = Duration::from_millis(FORWARD_ADMIT_WAIT_MS);
 
 /// Reason of the refusal of a request that this node cannot answer now, and another one may.
 const NOT_CURRENT: &str = "no majority confirms the rows of this node";
+
+/// Reason of the refusal of a change on a node with a wrong clock.
+const CLOCK_DEVIATES: &str = "the clock of this node deviates from those of the others";
 
 /// Reason of the refusal of a request from which two nodes read different buckets.
 const OTHER_TARGET: &str =
@@ -93,8 +96,13 @@ impl ForwardedRequests {
             Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
             Err(_) => return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
         }
-        if !*self.has_majorities.borrow() {
+        let reads_stale = self.gateway.member.as_ref().is_some_and(MemberPart::reads_stale);
+        if !*self.has_majorities.borrow() && (!reads_stale || is_change(&head.method)) {
             return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
+        }
+        // Another member may store it, under the right time.
+        if is_change(&head.method) && check_clock(&self.gateway).is_err() {
+            return Err(RoutingVerdict::Busy { reason: CLOCK_DEVIATES.to_owned() });
         }
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
         let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };

@@ -47,7 +47,7 @@ use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use lanes::WorkloadLanes;
-use member::{MemberPart, NODE_HEADER};
+use member::{MemberPart, NODE_HEADER, STALE_HEADER};
 use mlgw_auth::principal::Principal;
 use mlgw_auth::{AuthRules, BodyRequirement, authenticate};
 use mlgw_body::BodyTerms;
@@ -60,6 +60,7 @@ use mlgw_formats::checksum::{Algorithm, DEFAULT_ALGORITHM};
 use mlgw_formats::schema::Bucket;
 use mlgw_listener::Peer;
 use mlgw_listener::pace::PacedRequestBody;
+use mlgw_metadata::BarrierError;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::Account;
@@ -265,6 +266,9 @@ async fn answer(
         AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now: times.now };
     check_headers(gateway, &request, operation)?;
     authorize(&request, operation)?;
+    if !barriers::is_read(operation) {
+        member::check_clock(gateway)?;
+    }
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
     let body = IncomingBody { incoming, payload: authenticated.payload };
     let answered = if barriers::are_needless(gateway) {
@@ -332,7 +336,14 @@ async fn dispatch_with_barriers(
 ) -> S3Result {
     let IncomingBody { incoming, mut payload } = body;
     for attempt in BARRIER_ATTEMPTS {
-        let awaited = barriers::wait(gateway, operation, request, attempt).await?;
+        let awaited = match barriers::wait(gateway, operation, request, attempt).await {
+            Ok(awaited) => awaited,
+            Err(error) if barriers::is_read_stale(gateway, operation, error) => {
+                let body = IncomingBody { incoming, payload };
+                return read_stale(dispatch(gateway, operation, request, body).await, error);
+            }
+            Err(error) => return Err(barriers::unavailable(error)),
+        };
         // Only reads are repeated, which have no body.
         let payload = std::mem::replace(&mut payload, BodyRequirement::Unsigned);
         let body = IncomingBody { incoming: &mut *incoming, payload };
@@ -343,6 +354,19 @@ async fn dispatch_with_barriers(
         }
     }
     Err(S3Error::new(Code::ServiceUnavailable).caused_by("the bucket was replaced again and again"))
+}
+
+/// Returns the answer of a read that no majority has confirmed, which its header states. What was not found
+/// may exist: that is the error of the barrier.
+fn read_stale(answered: S3Result, error: BarrierError) -> S3Result {
+    let mut response = match answered {
+        Err(missing) if missing.status() == StatusCode::NOT_FOUND => {
+            return Err(barriers::unavailable(error));
+        }
+        answered => answered?,
+    };
+    response.headers_mut().insert(STALE_HEADER, HeaderValue::from_static("true"));
+    Ok(response)
 }
 
 async fn dispatch(

@@ -2,25 +2,47 @@
 //!
 //! A member answers requests for all buckets from its own rows and segments, except those that read or write
 //! a remote-backed bucket, which one node answers. Which buckets are remote-backed follows from the rows of
-//! this node. A bucket that they do not have may be new, so the request waits until they are current. Nothing
-//! is stored here.
+//! this node. A bucket that they do not have may be new, so the request waits until they are current. A node
+//! whose clock deviates refuses changes, which it would store with a wrong time. Nothing is stored here.
 
 use crate::Gateway;
-use http::HeaderValue;
-use http::header::HeaderName;
+use http::header::{HeaderName, RETRY_AFTER};
 use http::request::Parts;
-use mlgw_common::NodeId;
+use http::{HeaderValue, Method};
+use mlgw_common::time::sleep;
+use mlgw_common::{CheckedClock, NodeId};
 use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_wire::copy_source::CopySource;
+use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::RequestTarget;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
+use std::time::Duration;
+use tokio::sync::watch;
 
 /// Response header with the id of the node that answered.
 pub const NODE_HEADER: HeaderName = HeaderName::from_static("x-mlgw-node");
 
+/// Response header of a read that no majority has confirmed.
+pub const STALE_HEADER: HeaderName = HeaderName::from_static("x-mlgw-stale");
+
+/// Time for which a barrier is waited for while most voters do not answer: they may have returned since the
+/// last call.
+const LOST_WAIT: Duration = Duration::from_millis(500);
+
 /// Request header with the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// Knowledge of a node about the others, and what it does without them.
+#[derive(Clone, Debug)]
+pub struct MemberView {
+    /// Its clock, compared with those of the other nodes.
+    pub clock: CheckedClock,
+    /// True while most voters of each group answer this node.
+    pub majorities: watch::Receiver<bool>,
+    /// True if reads are answered from its own rows while no majority confirms them.
+    pub reads_stale: bool,
+}
 
 /// Part of a node in its cluster.
 #[derive(Clone, Debug)]
@@ -29,18 +51,68 @@ pub struct MemberPart {
     pub(crate) header: HeaderValue,
     /// The node that answers requests for remote-backed buckets, if it is another one.
     pub(crate) remote_backed_at: Option<NodeId>,
+    /// What it knows of the other nodes.
+    view: MemberView,
 }
 
 impl MemberPart {
     /// Returns the part of the node `own`. Requests for remote-backed buckets are answered by
     /// `remote_backed_at`.
     #[must_use]
-    pub fn new(own: NodeId, remote_backed_at: NodeId) -> Self {
+    pub fn new(own: NodeId, remote_backed_at: NodeId, view: MemberView) -> Self {
         Self {
             header: HeaderValue::from(own.get()),
             remote_backed_at: (remote_backed_at != own).then_some(remote_backed_at),
+            view,
         }
     }
+
+    /// True if reads are answered from the rows of this node while no majority confirms them.
+    pub(crate) const fn reads_stale(&self) -> bool {
+        self.view.reads_stale
+    }
+
+    /// Waits for a barrier. While most voters of a group do not answer, it is not waited for as long.
+    ///
+    /// # Errors
+    /// The error of the barrier; [`BarrierError::NoQuorum`] if it was not passed in time.
+    pub(crate) async fn unless_lost<T>(
+        &self,
+        barrier: impl Future<Output = Result<T, BarrierError>>,
+    ) -> Result<T, BarrierError> {
+        let mut majorities = self.view.majorities.clone();
+        let lost = async {
+            // Without a sender nothing is known any more, and the barrier decides.
+            if majorities.wait_for(|are_reached| !are_reached).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            sleep(LOST_WAIT).await;
+        };
+        tokio::select! {
+            passed = barrier => passed,
+            () = lost => Err(BarrierError::NoQuorum),
+        }
+    }
+}
+
+/// True if requests with this method change something.
+pub(crate) const fn is_change(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Refuses a change on a node whose clock deviates too much.
+///
+/// # Errors
+/// 503 with the reason `ClockSkew`.
+pub(crate) fn check_clock(gateway: &Gateway) -> Result<(), S3Error> {
+    let Some(skew_ms) = gateway.member.as_ref().and_then(|member| member.view.clock.refused_skew_ms()) else {
+        return Ok(());
+    };
+    Err(S3Error::new(Code::ServiceUnavailable)
+        .field("Reason", "ClockSkew")
+        .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
+        .caused_by(format!("the clock of this node deviates by {skew_ms} ms"))
+        .message("The clock of this node deviates from those of the other nodes. Use another node."))
 }
 
 /// Returns the node that answers a request for `target` instead of this one: that of remote-backed buckets,
@@ -84,8 +156,36 @@ fn source_parameter(query: &str) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::source_bucket;
+    use super::{LOST_WAIT, MemberPart, MemberView, source_bucket};
+    use mlgw_common::clock::ManualClock;
+    use mlgw_common::time::{Instant, sleep};
+    use mlgw_common::{CheckedClock, NodeId};
+    use mlgw_metadata::BarrierError;
     use mlgw_testing::signer::head;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::watch;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_barrier_is_not_waited_for_while_most_voters_do_not_answer() {
+        const LONG: Duration = Duration::from_secs(2);
+        let majorities = watch::Sender::new(true);
+        let clock = CheckedClock::alone(Arc::new(ManualClock::default()));
+        let view = MemberView { clock, majorities: majorities.subscribe(), reads_stale: false };
+        let member = MemberPart::new(NodeId(2), NodeId(1), view);
+        let barrier = |after| async move {
+            sleep(after).await;
+            Ok(())
+        };
+        assert_eq!(member.unless_lost(barrier(LONG)).await, Ok(()), "a slow one");
+        majorities.send_replace(false);
+        let begun = Instant::now();
+        assert_eq!(member.unless_lost(barrier(LONG)).await, Err(BarrierError::NoQuorum));
+        assert_eq!(begun.elapsed(), LOST_WAIT);
+        assert_eq!(member.unless_lost(barrier(LOST_WAIT / 2)).await, Ok(()), "they have just returned");
+        drop(majorities);
+        assert_eq!(member.unless_lost(barrier(LONG)).await, Err(BarrierError::NoQuorum));
+    }
 
     #[test]
     fn the_source_of_a_copy_is_in_a_header_or_in_a_presigned_url() {

@@ -7,7 +7,7 @@
 use super::object_headers;
 use super::request::{AuthenticatedRequest, Query, RequestTarget};
 use super::response::{S3Response, S3Result, empty, xml};
-use super::{Gateway, RequestTimes, access_hooks, barriers, conditions, remote_backed, unsigned};
+use super::{Gateway, RequestTimes, access_hooks, barriers, conditions, member, remote_backed, unsigned};
 use crate::client_body::ReceivedClientBody;
 use crate::put::{BodySource, writer};
 use http::request::Parts;
@@ -59,6 +59,7 @@ pub(crate) async fn post_object(
     if !principal.allows(RequiredPermission::Write, Some(name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));
     }
+    member::check_clock(gateway)?;
     // Not earlier, so that a form without a signature cannot discover names of buckets or upstreams.
     barriers::until_system(gateway).await?;
     let bucket = gateway.objects.bucket(name)?;

@@ -20,7 +20,7 @@ use mlgw_background::writeback::Sender;
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
-use mlgw_common::Clock;
+use mlgw_common::{CheckedClock, Clock};
 use mlgw_config::{Config, EtagKind, MachineSizes};
 use mlgw_credentials::{Keyring, Sealer};
 use mlgw_metadata::Catalogue;
@@ -52,6 +52,8 @@ pub(super) struct ServerEngine {
     pub(super) machine: MachineSizes,
     pub(super) files: FileBudget,
     pub(super) clock: Arc<dyn Clock>,
+    /// The same clock, compared with those of other nodes.
+    pub(super) checked_clock: CheckedClock,
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
     pub(super) remote_backed: RemoteBackedBuckets,
@@ -71,8 +73,12 @@ pub(super) struct ServerEngine {
 }
 
 impl ServerEngine {
-    pub(super) async fn open(config: &Config, start: StartResources) -> Result<Self, ServeError> {
-        let (catalogue, cluster) = open_catalogue(config, &start).await?;
+    /// Opens the parts over a catalogue whose rows are current.
+    pub(super) async fn open(
+        config: &Config,
+        start: StartResources,
+        OpenedCatalogue { catalogue, cluster }: OpenedCatalogue,
+    ) -> Result<Self, ServeError> {
         // Opened first, because it records which body ids were assigned before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
         let segments = OpenSegments::open(config, &start, &catalogue, cluster.as_ref()).await?;
@@ -81,6 +87,7 @@ impl ServerEngine {
         // The log, the state and the directories now carry the identity.
         dir.finish_marking()?;
         remove_leftovers(&dir, &dir.location(config));
+        let checked_clock = checked_clock(cluster.as_ref(), &clock);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let proofs = proofs_of(part, &catalogue, &tiers);
         let scrub = start_scrub(config, &dir, &clock, proofs, &catalogue, &tiers.hot)?;
@@ -95,12 +102,9 @@ impl ServerEngine {
             decisions: &decisions,
             policy_driver: &policy_driver,
         };
-        let remote_backed = match part.is_first() {
-            true => open_remote_backed(config, dir.lineage(), parts).await?,
-            false => RemoteBackedBuckets::default(),
-        };
+        let remote_backed = open_remote_backed(config, part, dir.lineage(), parts).await?;
         let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
-        start_policy_tasks(config, part, &policies, &policy_driver, &clock);
+        start_policy_tasks(config, part, &policies, &policy_driver, &checked_clock);
         start_facts(&policies, &tiers, &remote_backed, &clock);
         let parts = WriteBackParts {
             catalogue: catalogue.clone(),
@@ -109,10 +113,7 @@ impl ServerEngine {
             bytes_max: config.dirty_bytes_max(&machine),
             budgets: persist_budgets(config),
         };
-        let (writeback, sender) = match part.is_first() {
-            true => start_write_back(parts, &tiers, &decisions)?,
-            false => write_back_elsewhere(parts)?,
-        };
+        let (writeback, sender) = write_back(part, parts, &tiers, &decisions)?;
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
         let keyring = open_keyring(cluster.as_ref(), &catalogue, sealer, &clock).await?;
         Ok(Self {
@@ -124,6 +125,7 @@ impl ServerEngine {
             machine,
             files,
             clock,
+            checked_clock,
             catalogue,
             tiers,
             remote_backed,
@@ -167,21 +169,44 @@ impl ServerEngine {
     }
 }
 
-/// Opens the catalogue. A node of a cluster also connects to its peers, and waits until its rows are current.
-async fn open_catalogue(
+/// Returns the clock of a server, which the other nodes of its cluster confirm if there are any.
+fn checked_clock(cluster: Option<&ClusterNode>, clock: &Arc<dyn Clock>) -> CheckedClock {
+    cluster.map_or_else(|| CheckedClock::alone(Arc::clone(clock)), ClusterNode::clock)
+}
+
+/// Opens the queues of write-back, and starts their sender on the node that has them.
+fn write_back(
+    part: ClusterPart,
+    parts: WriteBackParts,
+    tiers: &Tiers,
+    decisions: &Decisions,
+) -> Result<(WriteBack, Option<Sender>), ServeError> {
+    match part.is_first() {
+        true => start_write_back(parts, tiers, decisions),
+        false => write_back_elsewhere(parts),
+    }
+}
+
+/// The open catalogue of a server.
+pub(super) struct OpenedCatalogue {
+    pub(super) catalogue: Catalogue,
+    /// The node's handle on its cluster; `None` for a server without peers.
+    pub(super) cluster: Option<ClusterNode>,
+}
+
+/// Opens the catalogue. A node of a cluster also connects to its peers, and waits until it is a member. Its
+/// rows may be old.
+pub(super) async fn open_catalogue(
     config: &Config,
     start: &StartResources,
-) -> Result<(Catalogue, Option<ClusterNode>), ServeError> {
+) -> Result<OpenedCatalogue, ServeError> {
     if start.part == ClusterPart::Alone {
-        return Ok((Catalogue::open(start.catalogue_options(config)?).await?, None));
+        let catalogue = Catalogue::open(start.catalogue_options(config)?).await?;
+        return Ok(OpenedCatalogue { catalogue, cluster: None });
     }
     let (catalogue, cluster) = member::open_catalogue(config, start).await?;
-    let is_current = async {
-        member::until_member(&cluster).await;
-        member::until_current(&catalogue).await;
-    };
-    member::unless_superseded(&cluster, is_current).await?;
-    Ok((catalogue, Some(cluster)))
+    member::unless_superseded(&cluster, member::until_member(&cluster)).await?;
+    Ok(OpenedCatalogue { catalogue, cluster: Some(cluster) })
 }
 
 /// Statistics of reads, and the decisions that rules have made by them.
@@ -241,12 +266,12 @@ fn start_policy_tasks(
     part: ClusterPart,
     policies: &Arc<Policies>,
     policy_driver: &PolicyDriver,
-    clock: &Arc<dyn Clock>,
+    clock: &CheckedClock,
 ) {
     let policy = Arc::downgrade(policies);
     if part.is_first() {
         let every = config.policy.learn_every;
-        tokio::spawn(learning::run(policy, policy_driver.clone(), Arc::clone(clock), every));
+        tokio::spawn(learning::run(policy, policy_driver.clone(), clock.clone(), every));
     } else {
         tokio::spawn(following::run(policy));
     }

@@ -7,7 +7,7 @@ use mlgw_config::Config;
 use mlgw_forwarding::Forwarder;
 use mlgw_node::{ClusterNode, FIRST_NODE};
 use mlgw_protocol::edge::{ForwardingEdge, MemberEdge, S3Edge};
-use mlgw_protocol::member::MemberPart;
+use mlgw_protocol::member::{MemberPart, MemberView};
 use mlgw_protocol::request_ids::RequestIds;
 use mlgw_protocol::{Gateway, S3Config};
 use mlgw_telemetry::GatewayMetrics;
@@ -35,8 +35,18 @@ pub(super) fn gateway_of(engine: &ServerEngine, config: &Config, metrics: &Arc<G
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),
         ids: Arc::new(RequestIds::new(engine.dir.lineage().node)),
-        member: engine.cluster.as_ref().map(|cluster| MemberPart::new(cluster.id(), FIRST_NODE)),
+        member: engine.cluster.as_ref().map(|cluster| member_part(cluster, config)),
     }
+}
+
+/// Returns the part of a node in its cluster.
+fn member_part(cluster: &ClusterNode, config: &Config) -> MemberPart {
+    let view = MemberView {
+        clock: cluster.clock(),
+        majorities: cluster.majorities(),
+        reads_stale: config.cluster.read_without_quorum,
+    };
+    MemberPart::new(cluster.id(), FIRST_NODE, view)
 }
 
 /// Returns the edge of a server with objects. A node of a cluster forwards what it does not own.

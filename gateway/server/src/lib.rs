@@ -5,7 +5,9 @@
 //! `/readyz` reports the stop, the server accepts requests for the shutdown delay, then it stops accepting,
 //! requests in flight are answered, all data is synced, and the process exits with 0. A further signal ends
 //! the delay, and another one the wait for requests. SIGHUP reloads the settings that can change while the
-//! server runs. A process that is killed loses no acknowledged write, because the next start replays the log.
+//! server runs. A storage node of a cluster that waits for a majority of the voters listens meanwhile, and
+//! refuses what it cannot forward. A process that is killed loses no acknowledged write, because the next
+//! start replays the log.
 //!
 //! The data directory decides what starts: a server without peers, a storage node of a cluster, or a gateway,
 //! which stores nothing. The first two have the same engine. A server without peers and the first node of a
@@ -32,16 +34,17 @@ mod signals;
 mod start;
 mod stopping;
 mod telemetry;
+mod waiting;
 
 pub use error::ServeError;
 
-use bring_up::ServerEngine;
+use bring_up::{ServerEngine, open_catalogue};
 use error::io_error;
 use files::FileBudget;
 use gateway_node::GatewayNode;
 use logging::LogControl;
 use mlgw_common::SystemClock;
-use mlgw_config::{Config, ConfigSources, LoadedConfig};
+use mlgw_config::{ConfigSources, LoadedConfig};
 use mlgw_node::ClusterNode;
 use running::RunningServer;
 use running_member::RunningMember;
@@ -52,6 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stopping::{StopReason, until_superseded};
 use tokio_util::task::AbortOnDropHandle;
+use waiting::{WaitingParts, listen_until};
 
 /// Time that the exit waits for threads that wait for a disk, after all parts are closed.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +85,7 @@ async fn serve(
 ) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(io_error("signals"))?;
     let node = tokio::select! {
-        node = OpenNode::open(&loaded.config, files) => node?,
+        node = OpenNode::open(&loaded, files) => node?,
         // No request is served yet, so a start can be interrupted at any point without loss.
         () = signals.stop() => return Ok(()),
     };
@@ -113,6 +117,18 @@ async fn serve(
     }
 }
 
+/// Opens a server with objects. A node of a cluster waits until its rows are current.
+async fn open_storage(loaded: &LoadedConfig, start: StartResources) -> Result<ServerEngine, ServeError> {
+    let opened = open_catalogue(&loaded.config, &start).await?;
+    if let Some(cluster) = &opened.cluster {
+        let catalogue = &opened.catalogue;
+        let parts = WaitingParts { loaded, start: &start, catalogue, cluster };
+        let is_current = listen_until(parts, member::until_current(catalogue));
+        member::unless_superseded(cluster, is_current).await?;
+    }
+    ServerEngine::open(&loaded.config, start, opened).await
+}
+
 /// The open parts of a server, by its part in a cluster.
 enum OpenNode {
     Storage(Box<ServerEngine>),
@@ -120,11 +136,12 @@ enum OpenNode {
 }
 
 impl OpenNode {
-    async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
+    async fn open(loaded: &LoadedConfig, files: FileBudget) -> Result<Self, ServeError> {
+        let config = &loaded.config;
         let start = StartResources::take(config, files, Arc::new(SystemClock))?;
         Ok(match start.part {
             ClusterPart::Alone | ClusterPart::First | ClusterPart::Member => {
-                Self::Storage(Box::new(ServerEngine::open(config, start).await?))
+                Self::Storage(Box::new(open_storage(loaded, start).await?))
             }
             ClusterPart::Gateway => Self::Gateway(Box::new(GatewayNode::open(config, start).await?)),
         })

@@ -78,6 +78,18 @@ impl OpenListeners {
         }
     }
 
+    /// Stops all listeners, and waits until the requests in flight are answered, at most `patience`.
+    pub(super) async fn close(&self, patience: Duration) {
+        self.s3.close(patience).await;
+        self.close_side().await;
+    }
+
+    /// Stops accepting and ends all connections, without waiting.
+    pub(super) fn cancel(&self) {
+        self.s3.stop.cancel();
+        self.side.stop.cancel();
+    }
+
     /// Stops the listeners of the admin API and of probes.
     pub(super) async fn close_side(&self) {
         self.side.close(ADMIN_DRAIN).await;

@@ -6,6 +6,7 @@
 use super::ServeError;
 use super::error::io_error;
 use super::files::FileBudget;
+use super::start::ClusterPart;
 use mlgw_background::writeback::{Sender, SenderContext};
 use mlgw_cache::copies::{Copies, CopiesOptions};
 use mlgw_cache::policy_driver::PolicyDriver;
@@ -46,12 +47,16 @@ pub(super) struct RemoteBackedParts<'a> {
 }
 
 /// Opens the origins of remote-backed buckets and the copies of their objects. Returns an empty value if no
-/// upstream is configured.
+/// upstream is configured, and on a node that forwards requests for such buckets.
 pub(super) async fn open_remote_backed(
     config: &Config,
+    part: ClusterPart,
     lineage: Lineage,
     parts: RemoteBackedParts<'_>,
 ) -> Result<RemoteBackedBuckets, ServeError> {
+    if !part.is_first() {
+        return Ok(RemoteBackedBuckets::default());
+    }
     let RemoteBackedParts { machine, files, tiers, upstreams, decisions, policy_driver } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();

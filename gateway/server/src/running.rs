@@ -99,7 +99,7 @@ impl RunningServer {
         });
         let objects = Arc::clone(&engine.objects);
         let reconciler =
-            PolicyReconciler::start(reconciler_context(&admin), objects, config.policy.look_every);
+            PolicyReconciler::start(reconciler_context(&admin, engine), objects, config.policy.look_every);
         let memory = request_memory(&config, &engine.machine, &metrics);
         let listeners = listeners.accept(ListenerServices {
             config: &config,
@@ -175,7 +175,7 @@ fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
         engine.tiers.clone(),
         engine.remote_backed.clone(),
         engine.decisions.clone(),
-        Arc::clone(&engine.clock),
+        engine.checked_clock.clone(),
     )
 }
 
@@ -232,7 +232,7 @@ fn admin_of(
 }
 
 /// Returns the parts that the reconciler works with.
-fn reconciler_context(admin: &Admin) -> ReconcilerContext {
+fn reconciler_context(admin: &Admin, engine: &ServerEngine) -> ReconcilerContext {
     ReconcilerContext {
         stored: admin.stored.clone(),
         policies: Arc::clone(&admin.policies),
@@ -242,7 +242,7 @@ fn reconciler_context(admin: &Admin) -> ReconcilerContext {
         decisions: admin.decisions.clone(),
         compressor: Arc::clone(&admin.compressor),
         audit: Arc::clone(&admin.audit),
-        clock: Arc::clone(&admin.clock),
+        clock: engine.checked_clock.clone(),
         hot_capacity_bytes: admin.loaded.load().config.hot_capacity_bytes(&admin.machine),
     }
 }

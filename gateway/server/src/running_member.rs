@@ -41,16 +41,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Parts of a node that its listeners and its admin API need.
 #[derive(Clone, Copy)]
-struct MemberParts<'a> {
-    dir: &'a DataDir,
-    catalogue: &'a Catalogue,
-    cluster: &'a ClusterNode,
-    machine: &'a MachineSizes,
-    files: FileBudget,
-    clock: &'a Arc<dyn Clock>,
-    keyring: &'a Keyring,
+pub(super) struct MemberParts<'a> {
+    pub(super) dir: &'a DataDir,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) cluster: &'a ClusterNode,
+    pub(super) machine: &'a MachineSizes,
+    pub(super) files: FileBudget,
+    pub(super) clock: &'a Arc<dyn Clock>,
+    pub(super) keyring: &'a Keyring,
     /// The engine of a storage node.
-    engine: Option<&'a ServerEngine>,
+    pub(super) engine: Option<&'a ServerEngine>,
 }
 
 /// A running node.
@@ -180,7 +180,7 @@ fn start_samples(admin: &Arc<MemberAdmin>) -> AbortOnDropHandle<()> {
 }
 
 /// Returns the state of the admin API.
-fn member_admin(
+pub(super) fn member_admin(
     parts: &MemberParts<'_>,
     loaded: LoadedConfig,
     metrics: &Arc<GatewayMetrics>,
@@ -201,6 +201,7 @@ fn member_admin(
         started: parts.clock.now(),
         rules: Admin::rules(),
         ready: AtomicBool::new(true),
+        is_waiting: false,
         catalogue: parts.catalogue.clone(),
         storage: parts.engine.map(storage_of),
     })

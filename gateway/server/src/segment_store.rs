@@ -10,6 +10,7 @@ use super::object_keys::ObjectKeys;
 use super::remote_backed::upstreams;
 use super::start::{ClusterPart, StartResources};
 use bytes::Bytes;
+use mlgw_common::limits::{NODE_FULL_BYTES, NODE_ROOMY_BYTES};
 use mlgw_common::{Clock, NodeId};
 use mlgw_config::{Config, Durability};
 use mlgw_metadata::Catalogue;
@@ -23,6 +24,7 @@ use mlgw_segments::hot::{
 use mlgw_store::StoreLocation;
 use mlgw_store::data_dir::DataDir;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Interval between scrub scans. Reading a catalogue of ten million objects takes ten seconds of one core.
@@ -54,18 +56,37 @@ impl OpenSegments {
         });
         let hot = HotTier::open(options, catalogue.clone()).await?;
         if let Some(cluster) = cluster {
-            cluster.serve_segments(Arc::new(LocalReplicas(hot.clone())));
+            let (hot, full) = (hot.clone(), FullMark::default());
+            cluster.serve_segments(Arc::new(LocalReplicas { hot, full }));
         }
         Ok(Self { hot, upstreams, decisions })
     }
 }
 
 /// The replicas of this node, as other nodes use them.
-struct LocalReplicas(HotTier);
+struct LocalReplicas {
+    hot: HotTier,
+    full: FullMark,
+}
+
+/// The mark of a full node, from the moment at which it is full until it has much more space, so that it does
+/// not give up and take its leaderships in turns.
+#[derive(Default)]
+struct FullMark(AtomicBool);
+
+impl FullMark {
+    /// Sets or removes the mark by the present free bytes, and returns true if it is set.
+    fn update(&self, free_bytes: u64) -> bool {
+        let limit = if self.0.load(Relaxed) { NODE_ROOMY_BYTES } else { NODE_FULL_BYTES };
+        let is_full = free_bytes < limit;
+        self.0.store(is_full, Relaxed);
+        is_full
+    }
+}
 
 impl SegmentServer for LocalReplicas {
     fn read(&self, _from: NodeId, request: &[u8]) -> Result<ReplicaBytes, String> {
-        self.0.read_replica(request).map_err(|refused| refused.to_string())
+        self.hot.read_replica(request).map_err(|refused| refused.to_string())
     }
 
     fn append(
@@ -74,7 +95,7 @@ impl SegmentServer for LocalReplicas {
         head: Bytes,
         frames: ReplicaBytes,
     ) -> BoxFuture<'static, Result<ReplicaBytes, String>> {
-        let hot = self.0.clone();
+        let hot = self.hot.clone();
         Box::pin(async move {
             let opened = hot.open_replica(from, &head, frames).await;
             opened.map_err(|refused| refused.to_string())
@@ -82,13 +103,14 @@ impl SegmentServer for LocalReplicas {
     }
 
     fn close(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
-        let hot = self.0.clone();
+        let hot = self.hot.clone();
         Box::pin(async move { hot.close_replica(&request).await.map_err(|refused| refused.to_string()) })
     }
 
     fn space(&self) -> SegmentSpace {
-        let metrics = self.0.metrics();
-        SegmentSpace { used_bytes: metrics.used_bytes, free_bytes: metrics.room_bytes }
+        let (used_bytes, free_bytes) = self.hot.fill();
+        let is_full = self.full.update(free_bytes);
+        SegmentSpace { used_bytes, free_bytes, is_full, is_slow: self.hot.is_disk_slow() }
     }
 }
 
@@ -187,5 +209,18 @@ fn placing_of(config: &Config) -> PlacingSettings {
         high_percent: config.cold.spill_from_percent,
         low_percent: config.cold.spill_to_percent,
         bytes_per_second: config.cold.move_bytes_per_second.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FullMark, NODE_FULL_BYTES, NODE_ROOMY_BYTES};
+
+    #[test]
+    fn a_full_node_is_full_until_it_has_much_more_space() {
+        let full = FullMark::default();
+        assert!(!full.update(NODE_FULL_BYTES) && full.update(NODE_FULL_BYTES - 1));
+        assert!(full.update(NODE_ROOMY_BYTES - 1) && !full.update(NODE_ROOMY_BYTES));
+        assert!(!full.update(NODE_FULL_BYTES));
     }
 }

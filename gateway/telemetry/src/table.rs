@@ -114,6 +114,13 @@ metrics! {
          not_mine (it does not own the key), busy, refused (it runs another version), unreachable"
     CLUSTER_NODES: Gauge "mlgw_cluster_nodes" ["answers"]
         "Other nodes of the cluster that this node calls, by whether they answer it: yes, no"
+    CLUSTER_CLOCK_SKEW: Gauge "mlgw_cluster_clock_skew_seconds" []
+        "Time of this node less the median of the nodes that answer; with two clocks that differ, the \
+         difference of both; without a value while no other node answers"
+    CLUSTER_GROUPS: Gauge "mlgw_cluster_groups" ["led"]
+        "Raft groups with a member on this node, by whether it knows a leader and most voters answer: yes, no"
+    CLUSTER_CERTIFICATE: Gauge "mlgw_cluster_certificate_remaining_seconds" []
+        "Time until the certificate of this node expires; negative afterwards. It is renewed much earlier"
     CLUSTER_CONNECTIONS: Gauge "mlgw_cluster_connections" ["channel"]
         "Open connections with other nodes of the cluster, in both directions, by channel: control (votes, \
          heartbeats, probes), log (of the catalogue, and appends to segments), bulk (forwarded requests, \

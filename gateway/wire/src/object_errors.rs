@@ -17,6 +17,8 @@ impl From<ObjectError> for S3Error {
             ObjectError::NoRoom => Self::new(Code::InsufficientStorage),
             ObjectError::Stopping => Self::new(Code::ServiceUnavailable),
             ObjectError::NoLeader(cause) => Self::new(Code::ServiceUnavailable)
+                .field("Reason", "NoLeader")
+                .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
                 .caused_by(cause)
                 .message("The part of the catalogue that holds the key has no leader. Try again."),
             ObjectError::TooFewReplicas(cause) => Self::new(Code::ServiceUnavailable)

@@ -12,7 +12,7 @@ use crate::durability::Durability;
 use crate::store_error::StoreError;
 use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::time::Instant;
-use mlgw_common::{Identity, Incarnation};
+use mlgw_common::{Identity, Incarnation, SyncWatch};
 use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
@@ -62,6 +62,8 @@ struct OpenDb {
 pub(crate) struct LogFigures {
     /// Duration of synced writes, from the first byte to the end of the sync.
     pub(crate) syncs: DurationHistogram,
+    /// Finds slow ones among them.
+    pub(crate) sync_watch: SyncWatch,
     pub(crate) bytes_appended: AtomicU64,
 }
 
@@ -377,7 +379,8 @@ impl LogWriter {
         let sync = self.durability == Durability::Full && waiting.iter().any(|request| request.sync);
         options.set_sync(sync);
         let begun = Instant::now();
-        self.store.db.write_opt(batch, &options)?;
+        let write = || self.store.db.write_opt(batch, &options);
+        if sync { self.figures.sync_watch.watch(write) } else { write() }?;
         self.figures.bytes_appended.fetch_add(bytes, Ordering::Relaxed);
         if sync {
             self.figures.syncs.record(begun.elapsed());

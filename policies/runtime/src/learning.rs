@@ -6,7 +6,7 @@
 
 use super::Policies;
 use mlgw_cache::policy_driver::PolicyDriver;
-use mlgw_common::Clock;
+use mlgw_common::{CheckedClock, Clock as _};
 use mlgw_formats::schema::LearntBound;
 use mlgw_policies::learned_bounds::{LearnedBound, LearnedBounds};
 use mlgw_policies::learning::Learner;
@@ -24,24 +24,25 @@ const MIN_READS: &str = "min_reads/";
 pub async fn run(
     policies: Weak<Policies>,
     policy_driver: PolicyDriver,
-    clock: Arc<dyn Clock>,
+    clock: CheckedClock,
     every: Duration,
 ) {
     let mut learner = Learner::default();
     loop {
         mlgw_common::time::sleep(every).await;
         let Some(policies) = policies.upgrade() else { return };
-        review_measurements(&policies, &policy_driver, &*clock, &mut learner).await;
+        review_measurements(&policies, &policy_driver, &clock, &mut learner).await;
     }
 }
 
 async fn review_measurements(
     policies: &Arc<Policies>,
     policy_driver: &PolicyDriver,
-    clock: &dyn Clock,
+    clock: &CheckedClock,
     learner: &mut Learner,
 ) {
-    if !*policies.learning().borrow() {
+    // Reviews depend on days. In a cluster other nodes confirm the clock.
+    if !*policies.learning().borrow() || !clock.is_confirmed() {
         return;
     }
     let program = Arc::clone(&policies.running().program);

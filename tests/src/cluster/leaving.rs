@@ -2,7 +2,7 @@
 //! is lost and removed. Nothing that was acknowledged is lost, and the other nodes have three copies of
 //! everything afterwards. What would leave too few nodes is refused.
 
-use super::segment_files::{MINUTELY_MAX, until_equal};
+use super::segment_files::{MINUTELY_MAX, until_copied};
 use super::testbed::{
     BUCKET, FIRST, STORAGE, TestCluster, assert_reads, keys_before, node_of, put, wait_at_most, wait_until,
 };
@@ -55,7 +55,7 @@ fn until_removed(cluster: &TestCluster) {
 }
 
 /// Waits until the nodes that stay have the same segments, and vote in every group.
-fn until_copied(cluster: &mut TestCluster) {
+fn until_staying_have_all(cluster: &mut TestCluster) {
     wait_at_most(MINUTELY_MAX, "every segment has three copies on the other nodes", || {
         let copies = cluster.view(FIRST).copies;
         (copies.wanted, copies.below_segments) == (3, 0)
@@ -68,7 +68,7 @@ fn until_copied(cluster: &mut TestCluster) {
     });
     // A stop seals the open segments of a node.
     cluster.restart(&STAYING);
-    until_equal(cluster, &STAYING);
+    until_copied(cluster, &STAYING);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_node_is_drained_and_removed_while_clients_write_through_it() {
     run(&cluster, FIRST, &["remove", "2", "--yes"]);
     until_removed(&cluster);
     cluster.until_refused(LEAVING);
-    until_copied(&mut cluster);
+    until_staying_have_all(&mut cluster);
     for id in STAYING {
         assert_all_stored(&cluster, id, &stored);
     }
@@ -135,7 +135,7 @@ fn a_lost_node_is_removed_and_the_others_make_the_copies_that_it_had() {
     assert_refused(&cluster, &["remove", "2", "--yes"], "is not drained");
     run(&cluster, FIRST, &["remove", "2", "--lost", "--yes"]);
     until_removed(&cluster);
-    until_copied(&mut cluster);
+    until_staying_have_all(&mut cluster);
     for id in STAYING {
         assert_all_stored(&cluster, id, &stored);
         let client = cluster.client(id);

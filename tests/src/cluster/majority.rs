@@ -1,5 +1,6 @@
 //! Two of three voters are down: requests are refused, the probe and the status name the reason, and the node
-//! that is left stops when it is asked to. It serves again when one of the others returns.
+//! that is left stops when it is asked to. It serves again when one of the others returns, also if it was
+//! started while they were down. If the configuration allows it, reads are answered meanwhile.
 
 use std::time::Duration;
 
@@ -11,9 +12,12 @@ use super::testbed::{
 };
 use crate::raw::RawExchange;
 use crate::s3::{CallFailure, full_body};
+use crate::server::get_text;
 
-/// Longest time until a request is refused: a barrier of two seconds, and the request itself.
-const REFUSAL_MAX: Duration = Duration::from_secs(4);
+/// Longest time until a request is refused: two seconds, and one for a loaded machine.
+const REFUSAL_MAX: Duration = Duration::from_secs(3);
+/// Header of reads that no majority has confirmed.
+const STALE: &str = "x-mlgw-stale";
 /// Longest time until a request ends. It is reached only if something is broken.
 const END_MAX: Duration = Duration::from_secs(30);
 
@@ -67,6 +71,8 @@ fn everything_is_refused(cluster: &TestCluster, left: usize) {
         (Method::PUT, format!("/{BUCKET}/refused")),
         (Method::GET, format!("/{BUCKET}/with-majority")),
         (Method::GET, format!("/{BUCKET}?list-type=2")),
+        (Method::GET, "/".to_owned()),
+        (Method::POST, format!("/{BUCKET}/refused?uploads")),
         (Method::DELETE, format!("/{BUCKET}/with-majority")),
     ] {
         let begun = Instant::now();
@@ -94,6 +100,7 @@ fn refusals_name_their_node(cluster: &TestCluster, left: usize) {
         });
         let answer = answered.expect("it does not hang").expect("answered");
         assert_eq!((answer.status, node_of_head(&answer.head)), (503, Some(left)), "{target}");
+        assert!(answer.head.to_ascii_lowercase().contains("\r\nretry-after: "), "{}", answer.head);
     }
 }
 
@@ -104,6 +111,87 @@ fn the_node_names_the_reason(cluster: &TestCluster, left: usize) {
         let Err(CallFailure::Refused { status, body }) = ready else { return false };
         status == 503 && body.contains("voters")
     });
+}
+
+#[test]
+fn a_node_that_starts_alone_refuses_requests_until_another_one_returns() {
+    const LEFT: usize = 2;
+    let mut cluster = TestCluster::three();
+    let client = cluster.client(LEFT);
+    cluster.block_on(async { put(&client, "with-majority").await.expect("stored") });
+    cluster.kill(FIRST);
+    cluster.kill(3);
+    cluster.kill(LEFT);
+
+    cluster.spawn(LEFT);
+    cluster.until_waiting(LEFT);
+    everything_is_refused(&cluster, LEFT);
+    the_node_names_the_reason(&cluster, LEFT);
+    let health = get_text(cluster.process(LEFT).admin, "/healthz").expect("an answer");
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let findings = cluster.view(LEFT).findings;
+    assert!(findings.iter().any(|finding| finding.what.starts_with("Node 3 ")), "{findings:?}");
+    // The exit status counts the findings.
+    let (output, _) = cluster.member(LEFT).setup.command(&["status"]);
+    assert!(output.contains("does not answer"), "{output}");
+
+    // It stops while it waits; then its files are checked offline.
+    cluster.stop(LEFT);
+    let data_dir = cluster.member(LEFT).setup.data_dir.to_str().expect("a test path").to_owned();
+    let (output, status) = cluster.member(LEFT).setup.store(&["check", &data_dir]);
+    assert_eq!(status, Some(0), "{output}");
+
+    cluster.spawn(LEFT);
+    cluster.until_waiting(LEFT);
+    cluster.spawn(3);
+    cluster.until_ready(3);
+    cluster.until_ready(LEFT);
+    for id in [LEFT, 3] {
+        everything_is_there(&cluster, id);
+    }
+    cluster.start(FIRST);
+    cluster.until_settled();
+    everything_is_there(&cluster, FIRST);
+}
+
+#[test]
+fn reads_without_a_majority_are_stale_and_writes_are_refused() {
+    const LEFT: usize = 2;
+    let mut cluster = TestCluster::three_with(|setup| setup.with("cluster.read_without_quorum", true));
+    let client = cluster.client(LEFT);
+    cluster.block_on(async { put(&client, "with-majority").await.expect("stored") });
+    let read = cluster.block_on(client.get(BUCKET, "with-majority")).expect("read");
+    assert_eq!(read.header(STALE), None);
+
+    cluster.kill(FIRST);
+    cluster.kill(3);
+    for (method, target) in [
+        (Method::GET, format!("/{BUCKET}/with-majority")),
+        (Method::HEAD, format!("/{BUCKET}/with-majority")),
+        (Method::GET, format!("/{BUCKET}?list-type=2")),
+    ] {
+        let begun = Instant::now();
+        let answer = cluster.block_on(client.call(method.clone(), &target, &[], full_body("")));
+        let answer = answer.unwrap_or_else(|failure| panic!("{method} {target}: {failure:?}"));
+        assert_eq!(answer.header(STALE), Some("true"), "{method} {target}");
+        assert!(begun.elapsed() < REFUSAL_MAX, "{method} {target} took {:?}", begun.elapsed());
+    }
+    cluster.block_on(assert_reads(&client, "with-majority"));
+    for (method, key) in
+        [(Method::PUT, "refused"), (Method::DELETE, "with-majority"), (Method::GET, "not-found-here")]
+    {
+        let target = format!("/{BUCKET}/{key}");
+        let refused = cluster.block_on(client.call(method.clone(), &target, &[], full_body("")));
+        let refused = refused.as_ref().expect_err("refused");
+        assert_eq!(refused.status(), Some(503), "{method} {key}: {refused:?}");
+    }
+
+    cluster.start(3);
+    wait_until("reads are confirmed again", || {
+        let read = cluster.block_on(client.get(BUCKET, "with-majority"));
+        read.is_ok_and(|read| read.header(STALE).is_none())
+    });
+    everything_is_there(&cluster, LEFT);
 }
 
 fn everything_is_there(cluster: &TestCluster, id: usize) {

@@ -1,8 +1,8 @@
 //! All nodes stop, or are killed, and start again: in any order, and with new addresses, which the
-//! configuration of one start names and which are recorded then. Afterwards every storage node serves
-//! requests itself again.
+//! configuration of one start names, all of them or one, and which are recorded then. Afterwards every
+//! storage node serves requests itself again.
 
-use super::testbed::{TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{FIRST, TestCluster, assert_reads, keys_before, put, until_served, wait_until};
 use crate::seed::{Rng, seeded_rng};
 
 /// End of the process of a node.
@@ -43,6 +43,31 @@ fn nodes_that_all_ended_start_in_any_order_and_at_new_addresses() {
     let order = shuffled(&ids, &mut rng);
     start_all(&mut cluster, &order);
     everything_is_there(&cluster, &mut written, "without-seeds");
+}
+
+/// The named node lacks the newest changes, so it cannot lead: the others must find each other through it.
+#[test]
+fn one_right_seed_is_enough_when_all_nodes_have_new_addresses() {
+    const NAMED: usize = 2;
+    let mut cluster = TestCluster::whole();
+    let mut written: Vec<String> = keys_before().collect();
+    cluster.kill(NAMED);
+    let client = cluster.client(FIRST);
+    cluster.block_on(until_served("a write without one node", async || put(&client, "missed").await));
+    written.push("missed".to_owned());
+    let ids = cluster.running();
+    end_all(&mut cluster, NodeEnd::Kill, &ids);
+
+    cluster.change_addresses_and_name(NAMED);
+    let ids = cluster.ids();
+    start_all(&mut cluster, &ids);
+    everything_is_there(&cluster, &mut written, "one-seed");
+    every_node_knows_the_addresses(&cluster);
+
+    end_all(&mut cluster, NodeEnd::Stop, &ids);
+    cluster.remove_seeds();
+    start_all(&mut cluster, &ids);
+    everything_is_there(&cluster, &mut written, "recorded");
 }
 
 /// Returns the nodes in an order that the seed determines.

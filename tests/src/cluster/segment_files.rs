@@ -42,6 +42,7 @@ pub(super) fn have_equal_files(cluster: &TestCluster, nodes: &[usize]) -> bool {
 /// Waits until these nodes have the same segment files and the first node describes no missing copy. Files of
 /// segments that ended without a record are removed from one node later than from another.
 pub(super) fn until_equal(cluster: &TestCluster, nodes: &[usize]) {
+    let _shown = ShownIfUnequal { cluster, nodes };
     wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are equal"), || {
         cluster.view(FIRST).copies.below_segments == 0 && have_equal_files(cluster, nodes)
     });
@@ -53,4 +54,44 @@ pub(super) fn is_equal_on(cluster: &TestCluster, nodes: &[usize], name: &str) ->
     let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name)).ok();
     let first = read(&nodes[0]);
     first.is_some() && nodes[1..].iter().all(|id| read(id) == first)
+}
+
+/// Waits until these nodes have the same segments and the first node describes no missing and no bad copy. A
+/// segment that was sealed because a node failed may have bytes beyond its end at the nodes that stored them
+/// before, and not in later copies.
+pub(super) fn until_copied(cluster: &TestCluster, nodes: &[usize]) {
+    let _shown = ShownIfUnequal { cluster, nodes };
+    wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are copied"), || {
+        let copies = cluster.view(FIRST).copies;
+        (copies.below_segments, copies.suspect_segments) == (0, 0) && have_equal_segments(cluster, nodes)
+    });
+}
+
+/// True if these nodes have the same segment files, byte by byte up to the end of the shortest one.
+fn have_equal_segments(cluster: &TestCluster, nodes: &[usize]) -> bool {
+    let names = |id: usize| segment_files(cluster, id).into_keys().collect::<Vec<_>>();
+    let all = names(nodes[0]);
+    let is_equal = |name: &String| {
+        let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name));
+        let Ok(files) = nodes.iter().map(read).collect::<Result<Vec<_>, _>>() else { return false };
+        let shortest = files.iter().map(Vec::len).min().unwrap_or(0);
+        files.iter().all(|file| file[..shortest] == files[0][..shortest])
+    };
+    nodes.iter().all(|id| names(*id) == all) && all.iter().all(is_equal)
+}
+
+/// Prints the segment files of nodes if the test fails meanwhile.
+struct ShownIfUnequal<'a> {
+    cluster: &'a TestCluster,
+    nodes: &'a [usize],
+}
+
+impl Drop for ShownIfUnequal<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for id in self.nodes {
+                eprintln!("segment files of node {id}: {:?}", segment_files(self.cluster, *id));
+            }
+        }
+    }
 }

@@ -320,6 +320,16 @@ impl TestCluster {
         self.add(member);
     }
 
+    /// Adds a storage node with its directory below `dir`, and starts it.
+    pub(super) fn join_at(&mut self, dir: &Path) {
+        let name = format!("node-{}", self.members.len() + 1);
+        let member = TestMember::new(&dir.join(name), self.settings);
+        let (output, status) = self.run_join(&member, &self.token(), "storage");
+        assert_eq!(status, Some(0), "{output}");
+        self.add(member);
+        self.start(self.members.len());
+    }
+
     /// Adds a node with this role and starts it.
     pub(crate) fn join(&mut self, role: &str) {
         self.join_stopped(role);
@@ -376,6 +386,22 @@ impl TestCluster {
         let process = self.member_mut(id).process.as_mut().expect("it was started");
         if let Err(failure) = process.wait_ready() {
             panic!("node {id} did not start: {:?}\n{}", failure.status, failure.log);
+        }
+    }
+
+    /// Waits until a node listens; it may not be ready.
+    pub(super) fn until_listening(&mut self, id: usize) {
+        let process = self.member_mut(id).process.as_mut().expect("it was started");
+        if let Err(failure) = process.wait_listening() {
+            panic!("node {id} did not start: {:?}\n{}", failure.status, failure.log);
+        }
+    }
+
+    /// Waits until a node listens that waits for others at its start.
+    pub(super) fn until_waiting(&mut self, id: usize) {
+        let process = self.member_mut(id).process.as_mut().expect("it was started");
+        if let Err(failure) = process.wait_waiting() {
+            panic!("node {id} does not wait: {:?}\n{}", failure.status, failure.log);
         }
     }
 
@@ -469,6 +495,15 @@ impl TestCluster {
         for member in &mut self.members {
             let setup = member.setup.clone().with("cluster.listen", member.address);
             member.setup = setup.with("cluster.seeds", seeds.join(","));
+        }
+    }
+
+    /// Gives every node another address, at its next start. Each of them gets that of one node only.
+    pub(super) fn change_addresses_and_name(&mut self, id: usize) {
+        self.change_addresses();
+        let seed = self.member(id).address;
+        for member in &mut self.members {
+            member.setup = member.setup.clone().with("cluster.seeds", seed);
         }
     }
 

@@ -7,10 +7,17 @@ use serde::Deserialize;
 /// The cluster as one of its nodes describes it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterView {
+    pub(super) findings: Vec<FindingView>,
     pub(super) copies: CopiesView,
     pub(super) leaving: Vec<LeavingView>,
     pub(super) nodes: Vec<NodeView>,
     pub(super) groups: Vec<GroupView>,
+}
+
+/// A finding.
+#[derive(Debug, Deserialize)]
+pub(super) struct FindingView {
+    pub(super) what: String,
 }
 
 /// Copies of segments.
@@ -41,6 +48,7 @@ pub(super) struct NodeView {
     pub(super) own: bool,
     pub(super) first: bool,
     pub(super) reachable: Option<bool>,
+    pub(super) clock_skew_ms: Option<i64>,
 }
 
 /// A Raft group. It has members if the responding node leads it.

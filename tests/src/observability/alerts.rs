@@ -48,6 +48,7 @@ const STATES: &[fn() -> Vec<AlertStory>] = &[
     in_the_prefix_of_another,
     with_a_wrong_policy,
     with_missing_copies,
+    without_a_majority,
     synthetic,
 ];
 
@@ -376,6 +377,42 @@ fn with_missing_copies() -> Vec<AlertStory> {
     let suspect = after.0.insert("mlgw_segments_suspect".to_owned(), 1.0);
     assert!(suspect.is_some(), "the first node exports this series");
     vec![AlertStory::of_condition(&["MlgwSegmentsBelowCopies", "MlgwSegmentsSuspect"], before, after)]
+}
+
+/// Stops two of three nodes. A clock that deviates is caused by the tests of the cluster, and a certificate
+/// would have to be eleven months old, so both are synthetic.
+fn without_a_majority() -> Vec<AlertStory> {
+    let mut cluster = TestCluster::three();
+    let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));
+    cluster_testbed::wait_until("both other nodes answer, and their clocks are compared", || {
+        let scrape = scrape(&cluster);
+        let is_compared = scrape.0.contains_key("mlgw_cluster_clock_skew_seconds");
+        is_compared && scrape.sum("mlgw_cluster_nodes", &[("answers", "yes")]) > 1.5
+    });
+    let mut before = scrape(&cluster);
+    let with = |before: &Scrape, series: &str, value: f64| {
+        let mut after = before.clone();
+        let old = after.0.insert(series.to_owned(), value);
+        assert!(old.is_some(), "every node exports {series}");
+        after
+    };
+    before = with(&before, "mlgw_cluster_clock_skew_seconds", 0.0);
+    let skewed = with(&before, "mlgw_cluster_clock_skew_seconds", -0.6);
+    let days = 29.0 * 24.0 * 3600.0;
+    let expiring = with(&before, "mlgw_cluster_certificate_remaining_seconds", days);
+    cluster.stop(2);
+    cluster.stop(3);
+    cluster_testbed::wait_until("the node knows that it is alone", || {
+        let scrape = scrape(&cluster);
+        let silent = scrape.sum("mlgw_cluster_nodes", &[("answers", "no")]);
+        silent > 1.5 && scrape.sum("mlgw_cluster_groups", &[("led", "no")]) > 0.5
+    });
+    let after = scrape(&cluster);
+    vec![
+        AlertStory::of_condition(&["MlgwClockSkew"], before.clone(), skewed),
+        AlertStory::of_condition(&["MlgwCertificateExpires"], before.clone(), expiring),
+        AlertStory::of_condition(&["MlgwNodeUnreachable", "MlgwGroupWithoutLeader"], before, after),
+    ]
 }
 
 fn synthetic() -> Vec<AlertStory> {

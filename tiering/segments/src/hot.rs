@@ -504,6 +504,12 @@ impl HotTier {
         metrics
     }
 
+    /// True if a sync of an append takes longer than a second, or has done so in the last seconds.
+    #[must_use]
+    pub fn is_disk_slow(&self) -> bool {
+        self.inner.shared.metrics.sync_watch.is_slow()
+    }
+
     /// Segments with one replica that the last process left open, with the result of sealing them at the
     /// start.
     #[must_use]

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::limits::JOIN_TOKEN_MS_MAX;
 use mlgw_common::time::Instant;
-use mlgw_common::{Clock, NodeId, SystemClock, Timestamp};
+use mlgw_common::{CheckedClock, Clock, ClockComparison, NodeId, SystemClock, Timestamp};
 use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_credentials::Sealer;
 use mlgw_formats::cluster_version::MEMBERSHIP_CLUSTER_VERSION;
@@ -62,7 +62,8 @@ impl TestMember {
         let created = create_authority(&catalogue, &sealer, description.cluster, clock.now()).await;
         let authority = created.unwrap().hash();
         let path = dir.path().to_owned();
-        let admission = Admission::new(catalogue.clone(), sealer.clone(), path, description.clone(), shared);
+        let checked = CheckedClock::alone(shared);
+        let admission = Admission::new(catalogue.clone(), sealer.clone(), path, description.clone(), checked);
         let admission = Arc::new(admission);
         Self { dir, catalogue, sealer, clock, description, authority, admission }
     }
@@ -341,7 +342,7 @@ async fn a_member_that_cannot_sign_leaves_the_token() {
         other_key,
         elsewhere.path().to_owned(),
         member.description.clone(),
-        member.clock.clone(),
+        CheckedClock::alone(member.clock.clone()),
     );
     let joiner = TestJoiner::new(&token);
     let from = SocketAddr::from(([192, 0, 2, 1], 50_000));
@@ -351,6 +352,32 @@ async fn a_member_that_cannot_sign_leaves_the_token() {
     assert_eq!(member.user_of(&token), 0);
     assert_eq!(member.answer(joiner.request()).await.unwrap().node, NodeId(2));
     drop(unable);
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn a_member_whose_clock_deviates_leaves_the_token() {
+    let member = TestMember::new().await;
+    let token = member.token().await;
+    let (checks, clock) = CheckedClock::unknown(member.clock.clone());
+    let admission = Admission::new(
+        member.catalogue.clone(),
+        member.sealer.clone(),
+        member.dir.path().to_owned(),
+        member.description.clone(),
+        clock,
+    );
+    let joiner = TestJoiner::new(&token);
+    let from = SocketAddr::from(([192, 0, 2, 1], 50_000));
+    checks.send_modify(|check| check.comparison = ClockComparison::Compared { skew_ms: 65_000 });
+    let refused = admission.admit(from, joiner.request()).await.unwrap_err();
+    assert_eq!(refused.code, JoinRefusalCode::Failed as u32);
+    assert!(refused.message.contains("its clock deviates by 6"), "{refused}");
+    assert_eq!(member.user_of(&token), 0);
+    checks.send_modify(|check| check.comparison = ClockComparison::Unknown);
+    admission.admit(from, joiner.request()).await.unwrap();
+    assert_eq!(member.user_of(&token), 2);
+    drop(admission);
     member.stop().await;
 }
 

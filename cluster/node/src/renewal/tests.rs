@@ -2,7 +2,7 @@
 
 use super::{CertificateEnd, CertificateRenewal, CertificateWork, RenewalError, certificate_work};
 use crate::admission::tests::TestMember;
-use mlgw_common::{Clock as _, ClusterId, NodeId, Timestamp};
+use mlgw_common::{CheckedClock, Clock as _, ClusterId, NodeId, Timestamp};
 use mlgw_formats::schema::AuthorityRecord;
 use mlgw_trust::{AuthorityHash, ClusterAuthority, NodeCredentials, NodeFilesError, NodeKey};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn renewal(member: &TestMember) -> (CertificateRenewal, NodeCredentials) {
         sealer: member.sealer.clone(),
         files: member.files(),
         transport,
-        clock: member.clock.clone(),
+        clock: CheckedClock::alone(member.clock.clone()),
         end: Arc::new(CertificateEnd::new(&held)),
     };
     (renewal, held)

@@ -9,8 +9,12 @@ use std::collections::BTreeSet;
 
 /// Nodes 1 to `count`; those in `down` do not answer.
 fn nodes(count: u64, down: &[u64]) -> Vec<StorageNode> {
-    let node =
-        |node| StorageNode { node: NodeId(node), is_reachable: !down.contains(&node), is_leaving: false };
+    let node = |node| StorageNode {
+        node: NodeId(node),
+        is_reachable: !down.contains(&node),
+        is_leaving: false,
+        is_full: false,
+    };
     (1..=count).map(node).collect()
 }
 

@@ -144,7 +144,7 @@ impl World {
     fn storage_nodes(&self, own: NodeId) -> Vec<StorageNode> {
         let described = |node: NodeId| {
             let is_reachable = node == own || self.session(own, node).is_some();
-            StorageNode { node, is_reachable, is_leaving: self.leaving.contains(&node) }
+            StorageNode { node, is_reachable, is_leaving: self.leaving.contains(&node), is_full: false }
         };
         self.ids().into_iter().filter(|node| !self.removed.contains(node)).map(described).collect()
     }

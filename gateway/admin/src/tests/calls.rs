@@ -18,7 +18,7 @@ use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_cli::client::{ServerTarget, signed};
 use mlgw_common::Secret;
 use mlgw_common::histogram::Durations;
-use mlgw_common::{Clock, Lineage, NodeId, SegmentId, SegmentTier, SystemClock};
+use mlgw_common::{CheckedClock, Clock, Lineage, NodeId, SegmentId, SegmentTier, SystemClock};
 use mlgw_config::{ConfigSources, LoadedConfig, MachineSizes};
 use mlgw_credentials::{Keyring, Sealer};
 use mlgw_formats::command::{Change, Command, CreateSegment, Reply, SealSegment};
@@ -80,7 +80,7 @@ impl Api {
         let bound = mlgw_cache::remote_backed::RemoteBackedBuckets::default();
         let decisions = Decisions::new(clock.clone());
         let jobs = {
-            let (decisions, clock) = (decisions.clone(), clock.clone());
+            let (decisions, clock) = (decisions.clone(), CheckedClock::alone(clock.clone()));
             Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock)
         };
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();

@@ -6,14 +6,14 @@ use crate::ApiError;
 use crate::cluster::{audited_token, cluster_findings, cluster_info};
 use crate::cluster_leaving::copies_of;
 use crate::member::other_node;
-use crate::probes::member_obstacle;
+use crate::probes::{StorageReadiness, member_obstacle};
 use http::{Method, StatusCode};
 use mlgw_api::{
     ClusterCopiesInfo, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole, ClusterNodeState,
     DrainNodeRequest, Health, NewJoinTokenInfo,
 };
 use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
-use mlgw_common::{ClusterId, NodeId, SegmentId, Timestamp};
+use mlgw_common::{ClockComparison, ClusterId, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{NodeRole, NodeState};
@@ -42,6 +42,7 @@ fn node(id: u64, role: NodeRole) -> NodeStatus {
         reachable: Some(true),
         serves: Some(role == NodeRole::Storage),
         load: Some(NodeLoad { applied: Some(40 + id), ..NodeLoad::default() }),
+        clock_skew_ms: Some(500),
     }
 }
 
@@ -63,6 +64,7 @@ pub(super) fn healthy() -> ClusterStatus {
             GroupStatus { id: 1, leader: Some(NodeId(1)), has_majority: true, members: vec![] },
         ],
         waits: None,
+        clock: ClockComparison::Compared { skew_ms: -500 },
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
     }
 }
@@ -188,7 +190,8 @@ fn a_status_has_all_nodes_and_groups() {
 #[test]
 fn the_load_of_a_node_is_shown_if_it_is_known() {
     let mut status = healthy();
-    status.nodes[0].load = Some(NodeLoad { used_bytes: Some(5), free_bytes: Some(7), applied: Some(9) });
+    let load = NodeLoad { used_bytes: Some(5), free_bytes: Some(7), applied: Some(9), ..NodeLoad::default() };
+    status.nodes[0].load = Some(load);
     (status.nodes[1].load, status.nodes[1].serves) = (None, Some(false));
     let info = cluster_info(&status, &CopyStatus::default(), NOW);
     assert_schema_of("ClusterInfo", &info);
@@ -225,6 +228,31 @@ fn each_rule_of_a_cluster_finds_what_it_is_for() {
             }),
             Warning,
             "Node 3 (10.0.0.3:9002) has joined and does not serve yet.",
+        ),
+        (
+            finding_after(|s| s.nodes[2].clock_skew_ms = Some(-501)),
+            Warning,
+            "The clock of node 3 (n3, 10.0.0.3:9002) deviates by -501 ms from the median.",
+        ),
+        (
+            finding_after(|s| s.nodes[1].clock_skew_ms = Some(5_001)),
+            Critical,
+            "The clock of node 2 (n2, 10.0.0.2:9002) deviates by 5001 ms from the median, so it refuses",
+        ),
+        (
+            finding_after(|s| s.clock = ClockComparison::Disagree { by_ms: -700 }),
+            Warning,
+            "The clocks of the nodes that answer differ by 700 ms",
+        ),
+        (
+            finding_after(|s| s.nodes[0].load.as_mut().unwrap().is_full = Some(true)),
+            Critical,
+            "Node 1 (n1, 10.0.0.1:9002) is full",
+        ),
+        (
+            finding_after(|s| s.nodes[1].load.as_mut().unwrap().is_slow = Some(true)),
+            Warning,
+            "Syncs of node 2 (n2, 10.0.0.2:9002) take longer than a second",
         ),
         (finding_after(|s| s.groups[1].leader = None), Critical, "Group 1 of the catalogue has no leader"),
         (
@@ -272,14 +300,20 @@ fn a_new_token_is_in_the_response_and_not_in_the_audit_log() {
 
 #[test]
 fn a_member_is_ready_while_it_can_answer() {
+    let ready = StorageReadiness { has_majorities: true, is_clock_wrong: false, is_outpaced: false };
     let reason = |accepts, is_storage, has_majorities, is_other_serving| {
-        member_obstacle(accepts, is_storage, || has_majorities, || is_other_serving)
+        let obstacle = || StorageReadiness { has_majorities, ..ready }.obstacle();
+        member_obstacle(accepts, is_storage, obstacle, || is_other_serving)
     };
     assert_eq!(reason(true, true, true, false), None, "a storage node needs no other one to serve");
     assert_eq!(reason(true, true, false, true), Some("most voters of a group do not answer"));
     assert_eq!(reason(true, false, false, true), None, "a gateway only forwards");
     assert!(reason(true, false, true, false).unwrap().starts_with("no storage node serves"));
     assert_eq!(reason(false, true, true, true), Some("draining"));
+    let wrong_clock = StorageReadiness { is_clock_wrong: true, ..ready };
+    assert!(wrong_clock.obstacle().unwrap().starts_with("the clock of this node deviates"));
+    let slow = StorageReadiness { is_outpaced: true, ..ready };
+    assert!(slow.obstacle().unwrap().starts_with("syncs of this node's disk"));
 }
 
 #[test]

@@ -222,6 +222,7 @@ fn a_cluster_matches_its_schema() {
         used_bytes: Some(1),
         free_bytes: Some(2),
         applied: Some(3),
+        clock_skew_ms: Some(-4),
     };
     let other = ClusterNodeInfo {
         role: ClusterNodeRole::Gateway,
@@ -230,6 +231,7 @@ fn a_cluster_matches_its_schema() {
         used_bytes: None,
         free_bytes: None,
         applied: None,
+        clock_skew_ms: None,
         ..node.clone()
     };
     let member = ClusterMemberInfo { node: 1, part: ClusterMemberPart::Voter, lag_bytes: 3 };

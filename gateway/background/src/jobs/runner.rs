@@ -106,8 +106,12 @@ impl Jobs {
         self.catalogue.datasets().iter().filter_map(pin).collect()
     }
 
-    /// Creates the job of a schedule that is due.
+    /// Creates the job of a schedule that is due. In a cluster it is due only by a clock that other nodes
+    /// confirm.
     async fn create_due(&self, dataset: &Dataset) {
+        if !self.checked_clock.is_confirmed() {
+            return;
+        }
         let now = self.clock.now();
         for schedule in &dataset.schedules {
             let times = match CronSchedule::parse(&schedule.cron) {

@@ -12,9 +12,8 @@ use super::references::{EndangeredCheckpoints, ReferencedCheckpoints, find_refer
 use super::retention_state::{RetentionState, RuleActionOutcome};
 use super::scan::ReconcilerScan;
 use mlgw_cache::policy_driver::PolicyDriver;
-use mlgw_common::Tier;
 use mlgw_common::limits::PASS_DELETIONS_MAX;
-use mlgw_common::{BucketId, ObjectKey};
+use mlgw_common::{BucketId, Clock as _, ObjectKey, Tier};
 use mlgw_formats::command::{Conditions, EtagCondition};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
@@ -300,6 +299,9 @@ impl PolicyReconciler {
     ) -> Option<String> {
         if !Arc::ptr_eq(&self.context.policies.running().program, &walk.program) {
             return Some("the policy has changed".to_owned());
+        }
+        if !self.context.clock.is_confirmed() {
+            return Some("the clock of this node is not confirmed by other nodes".to_owned());
         }
         let pins = self.context.jobs.dataset_pins();
         if pins.iter().any(|pin| pin.includes(bucket.bucket_id(), key.as_str())) {

@@ -8,6 +8,8 @@ pub(super) enum PassEnd {
     Stopping,
     /// The evaluated policy is no longer the running one.
     Changed,
+    /// The clock of this node is not confirmed by other nodes any more.
+    ClockUnconfirmed,
     /// The catalogue cannot be read, or a thread panicked.
     Failed(String),
 }

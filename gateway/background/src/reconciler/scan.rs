@@ -10,7 +10,7 @@ use super::pass_end::PassEnd;
 use super::scan_result::{EvictionCandidate, PinState, ReconcilerScanResult, pin_candidate};
 use crate::stored_objects::{ScanPosition, VisitedObject};
 use mlgw_common::time::Instant;
-use mlgw_common::{SegmentId, SegmentTier, Timestamp};
+use mlgw_common::{Clock as _, SegmentId, SegmentTier, Timestamp};
 use mlgw_formats::schema::Bucket;
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{
@@ -83,8 +83,11 @@ impl PolicyReconciler {
     }
 
     /// Returns an error if the evaluated policy is no longer the running one, so that no action is started
-    /// that the running one would reverse.
+    /// that the running one would reverse, or if the clock may have been wrong when it was evaluated.
     pub(super) fn check_current(&self, program: &Arc<Program>) -> Result<(), PassEnd> {
+        if !self.context.clock.is_confirmed() {
+            return Err(PassEnd::ClockUnconfirmed);
+        }
         let runs = Arc::ptr_eq(&self.context.policies.running().program, program);
         runs.then_some(()).ok_or(PassEnd::Changed)
     }

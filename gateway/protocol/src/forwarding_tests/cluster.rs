@@ -3,7 +3,7 @@
 use super::network::{MemberLink, NetworkOfNode, TestNetwork};
 use crate::edge::{ForwardingEdge, MemberEdge, S3Edge};
 use crate::forwarded::ForwardedRequests;
-use crate::member::MemberPart;
+use crate::member::{MemberPart, MemberView};
 use crate::request_ids::RequestIds;
 use crate::upload_ids::UploadIds;
 use crate::{Gateway, S3Config};
@@ -12,7 +12,7 @@ use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::clock::ManualClock;
-use mlgw_common::{BucketName, Clock, NodeId, Secret, SplitKeys, Timestamp};
+use mlgw_common::{BucketName, CheckedClock, Clock, ClockCheck, NodeId, Secret, SplitKeys, Timestamp};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_formats::schema::Binding;
 use mlgw_forwarding::counters::ForwardCounters;
@@ -60,6 +60,7 @@ pub(super) fn memory() -> RequestMemory {
 pub(super) struct TestMember {
     pub(super) gateway: Arc<Gateway>,
     pub(super) clock: Arc<ManualClock>,
+    pub(super) checks: watch::Sender<ClockCheck>,
     pub(super) routes: watch::Sender<Arc<RouteTable>>,
     pub(super) has_majorities: watch::Sender<bool>,
     _dir: TempDir,
@@ -111,7 +112,13 @@ fn texts(names: &[&str]) -> Vec<String> {
 }
 
 /// Opens the gateway of a member with an empty bucket.
-async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>, domains: Vec<String>) -> Gateway {
+async fn open_gateway(
+    dir: &Path,
+    node: NodeId,
+    clock: Arc<dyn Clock>,
+    view: MemberView,
+    domains: Vec<String>,
+) -> Gateway {
     let objects = object_layer(dir, &clock).await;
     let catalogue = objects.catalogue.clone();
     let sealer = Sealer::open_or_create(dir).unwrap();
@@ -148,16 +155,19 @@ async fn open_gateway(dir: &Path, node: NodeId, clock: Arc<dyn Clock>, domains: 
         metrics: Arc::new(GatewayMetrics::new(0)),
         clock,
         ids: Arc::new(RequestIds::new(node)),
-        member: Some(MemberPart::new(node, NodeId(1))),
+        member: Some(MemberPart::new(node, NodeId(1), view)),
     }
 }
 
 impl TestMember {
     async fn open(node: NodeId, domains: Vec<String>) -> Self {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(NOW)));
-        let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), domains).await);
+        let (checks, checked) = CheckedClock::unknown(clock.clone());
         let (routes, has_majorities) = (watch::Sender::new(Arc::default()), watch::Sender::new(true));
-        Self { gateway, clock, routes, has_majorities, _dir: dir }
+        let majorities = has_majorities.subscribe();
+        let view = MemberView { clock: checked, majorities, reads_stale: false };
+        let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), view, domains).await);
+        Self { gateway, clock, checks, routes, has_majorities, _dir: dir }
     }
 
     /// Returns the object `key`, if there is one.

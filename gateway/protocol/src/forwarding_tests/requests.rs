@@ -4,7 +4,7 @@ use super::client::{TestAnswer, TestClient, signed};
 use super::cluster::{BUCKET, ForwardingCluster, TestDomains, later};
 use aws_sigv4::http_request::SignableBody;
 use http::request::Parts;
-use mlgw_common::Clock as _;
+use mlgw_common::{Clock as _, ClockComparison};
 use mlgw_testing::signer::{RequestToSign, head};
 use mlgw_wire::operation::Operation;
 use std::time::Duration;
@@ -173,6 +173,34 @@ async fn a_member_without_a_majority_leaves_requests_to_the_others() {
     cluster.member().has_majorities.send_replace(false);
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
+    for turn in 0..4 {
+        let put = client.call("PUT", "/data/k", b"a").await;
+        assert_eq!((put.status, put.header("x-mlgw-node")), (200, Some("2")), "{turn}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_with_a_wrong_clock_refuses_changes_and_leaves_them_to_the_others() {
+    let cluster = ForwardingCluster::open(2).await;
+    let deviates_by = |skew_ms| {
+        let comparison = ClockComparison::Compared { skew_ms };
+        cluster.member().checks.send_modify(|check| check.comparison = comparison);
+    };
+    let direct = cluster.listen_as_member(0).await;
+    let mut client = TestClient::connect(direct.address).await;
+    deviates_by(-4_000);
+    assert_eq!(client.call("PUT", "/data/k", b"a").await.status, 200);
+    deviates_by(-6_000);
+    for (method, target) in [("PUT", "/data/k"), ("DELETE", "/data/k"), ("POST", "/data/k?uploads")] {
+        let refused = client.call(method, target, b"").await;
+        assert_eq!((refused.status, refused.header("retry-after").is_some()), (503, true), "{method}");
+        assert!(refused.text().contains("<Reason>ClockSkew</Reason>"), "{}", refused.text());
+    }
+    let read = client.call("GET", "/data/k", b"").await;
+    assert_eq!((read.status, read.text().as_str()), (200, "a"));
+
+    let forwarded = cluster.listen().await;
+    let mut client = TestClient::connect(forwarded.address).await;
     for turn in 0..4 {
         let put = client.call("PUT", "/data/k", b"a").await;
         assert_eq!((put.status, put.header("x-mlgw-node")), (200, Some("2")), "{turn}");

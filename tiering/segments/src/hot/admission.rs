@@ -125,6 +125,11 @@ impl<'a> AppendReservation<'a> {
         space.reserve_moved(bytes).then(|| Self { space, bytes })
     }
 
+    /// Reserves space for an append of another node if there is enough.
+    pub(super) fn reserve_followed(space: &'a DiskSpace, bytes: u64) -> Option<Self> {
+        space.reserve_followed(bytes).then(|| Self { space, bytes })
+    }
+
     /// Transfers the reservation to the writer, which accounts for it from here on.
     pub(super) fn transfer_to_writer(self) {
         std::mem::forget(self);

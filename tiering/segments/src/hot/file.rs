@@ -236,7 +236,7 @@ impl SegmentDisk {
     pub(super) fn sync_always(&self, file: &File, id: SegmentId) -> io::Result<()> {
         if self.intercept_call(FileCall::Sync, Some(id))?.is_some() {
             let begun = Instant::now();
-            rustix::fs::fdatasync(file)?;
+            self.metrics.sync_watch.watch(|| rustix::fs::fdatasync(file))?;
             self.metrics.sync_segment.record(begun.elapsed());
         }
         Ok(())

@@ -3,11 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use mlgw_common::SyncWatch;
 use mlgw_common::histogram::{DurationHistogram, Durations};
 
 #[derive(Debug, Default)]
 pub(super) struct HotCounters {
     pub(super) sync_segment: DurationHistogram,
+    /// Finds slow syncs of appends.
+    pub(super) sync_watch: SyncWatch,
     pub(super) sync_segment_new: DurationHistogram,
     pub(super) sync_directory: DurationHistogram,
     pub(super) sync_recovery: DurationHistogram,

@@ -193,7 +193,7 @@ impl SegmentLifecycle {
     async fn followers(&self, class: SegmentClass, until: Instant) -> Result<Vec<NodeId>, AppendError> {
         match &self.appends {
             Some(appends) if class != SegmentClass::Scratch && self.map.is_replicated() => {
-                appends.followers(until).await
+                appends.followers(class, until).await
             }
             _ => Ok(Vec::new()),
         }

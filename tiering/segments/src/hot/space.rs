@@ -3,10 +3,11 @@
 //!
 //! A delete frees nothing until compaction, and both need space for the catalogue's log and tables, which are
 //! on the same file system. So appends are refused while free space is below `reserve_bytes`, or when the
-//! segments would exceed the tier's capacity; chunks moved by compaction may use the reserve. The *ballast*
-//! is a preallocated file within the reserve: when less than half of the reserve is left, the ballast is
-//! truncated, and it is allocated again when there is enough space. A power loss at any moment leaves a
-//! ballast of some size, which the next refresh corrects.
+//! segments would exceed the tier's capacity. Chunks moved by compaction may use the reserve, and so may
+//! appends of other nodes to segments that this node follows: clients of this node must not take the space
+//! that these have begun to use. The *ballast* is a preallocated file within the reserve: when less than half
+//! of the reserve is left, the ballast is truncated, and it is allocated again when there is enough space. A
+//! power loss at any moment leaves a ballast of some size, which the next refresh corrects.
 //!
 //! `statvfs` is called once per housekeeping tick and once per eighth of the reserve admitted, not per
 //! append; between two calls admitted bytes are subtracted.
@@ -126,6 +127,27 @@ impl DiskSpace {
             self.charge(bytes);
         }
         fits
+    }
+
+    /// Reserves `bytes` for an append of another node to a segment that this node follows. It may use half of
+    /// the reserve, and as much beyond the capacity.
+    pub(super) fn reserve_followed(&self, bytes: u64) -> bool {
+        if !self.fits_followed(bytes) {
+            self.refresh();
+        }
+        let fits = self.fits_followed(bytes);
+        if fits {
+            self.charge(bytes);
+        }
+        fits
+    }
+
+    fn fits_followed(&self, bytes: u64) -> bool {
+        let lent_bytes = self.reserve_bytes / 2;
+        let free = self.free_bytes.load(Relaxed).saturating_sub_unsigned(self.reserve_bytes - lent_bytes);
+        let is_within =
+            self.used_bytes().saturating_add(bytes) <= self.capacity_bytes.saturating_add(lent_bytes);
+        is_within && u64::try_from(free).is_ok_and(|free| free >= bytes)
     }
 
     /// Bytes that may be moved now.
@@ -295,6 +317,22 @@ mod tests {
         let space = DiskSpace::open(dir.path(), bounds(1 << 20, 1 << 20), 0);
         assert!(space.reserve(1));
         assert!(!space.has_room(1 << 60));
+    }
+
+    #[test]
+    fn followed_appends_have_half_of_the_reserve_after_clients_were_refused() {
+        const RESERVE: u64 = 1 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        let bounds = SpaceLimits { capacity_bytes: 8 << 20, ..bounds(RESERVE, 0) };
+        let space = DiskSpace::open(dir.path(), bounds, 0);
+        assert!(space.reserve(8 << 20) && !space.reserve(1), "the capacity is reached");
+        assert!(space.reserve_followed(RESERVE / 2) && !space.reserve_followed(1));
+
+        let bounds = SpaceLimits { capacity_bytes: u64::MAX / 2, ..bounds };
+        let space = DiskSpace::open(dir.path(), bounds, 0);
+        space.free_bytes.store(RESERVE as i64, Relaxed);
+        assert!(space.fits_followed(RESERVE / 2) && !space.fits_followed(RESERVE / 2 + 1));
+        assert!(!space.fits(1));
     }
 
     #[test]

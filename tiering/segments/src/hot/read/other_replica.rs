@@ -225,6 +225,7 @@ mod tests {
             node: NodeId(node),
             is_reachable: reachable.contains(&node),
             is_leaving: false,
+            is_full: false,
         };
         let nodes: Vec<StorageNode> = (1..=6).map(node).collect();
         sources(record, NodeId(own), &nodes).into_iter().map(|node| node.0).collect()

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc};
 
 use super::ReplicationOptions;
-use super::followers::{FollowerChoice, choose_followers};
+use super::followers::{FollowerChoice, FollowerFacts, choose_followers};
 use super::link::{OpenedLink, open_link};
 use super::peers_health::FollowerHealth;
 use super::primary::{ReplicatedSegment, SegmentEvents};
@@ -94,16 +94,23 @@ impl ReplicatedAppends {
         }
     }
 
-    /// Returns the followers of a new segment, none if the cluster has no other storage node. Waits until one
-    /// can follow, but not beyond `until`.
-    pub(in crate::hot) async fn followers(&self, until: Instant) -> Result<Vec<NodeId>, AppendError> {
+    /// Returns the followers of a new segment of this class, none if the cluster has no other storage node.
+    /// Waits until one can follow, but not beyond `until`.
+    pub(in crate::hot) async fn followers(
+        &self,
+        class: SegmentClass,
+        until: Instant,
+    ) -> Result<Vec<NodeId>, AppendError> {
+        let is_background = class == SegmentClass::Moved;
         let turn = self.turn.fetch_add(1, Relaxed);
         loop {
             if self.known.lock().is_abandoned {
                 return Err(AppendError::Stopping);
             }
             let nodes = self.refresh();
-            match choose_followers(self.own, &nodes, &self.health.usable(), turn) {
+            let (nodes, usable) = (nodes.as_slice(), &self.health.usable());
+            let facts = FollowerFacts { own: self.own, nodes, usable, turn, is_background };
+            match choose_followers(facts) {
                 FollowerChoice::Alone => return Ok(Vec::new()),
                 FollowerChoice::Nodes(nodes) => return Ok(nodes),
                 FollowerChoice::TooFew if Instant::now() >= until => return Err(AppendError::NoQuorum),

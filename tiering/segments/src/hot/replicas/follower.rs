@@ -273,8 +273,11 @@ impl FollowerDisk {
 
     fn write_and_sync(&self, file: &File, at: u64, batch: &[Bytes]) -> io::Result<u64> {
         let (segment, bytes) = (self.header.id, length_of(batch));
-        let reserve =
-            if self.is_background { AppendReservation::reserve_moved } else { AppendReservation::reserve };
+        // The primary has accepted these bytes. New segments are refused earlier, while there is more space.
+        let reserve = match self.is_background {
+            true => AppendReservation::reserve_moved,
+            false => AppendReservation::reserve_followed,
+        };
         let reserved = reserve(&self.space, bytes).ok_or(io::ErrorKind::StorageFull)?;
         let slot = self.queue.acquire_blocking(self.lane, bytes);
         let mut end = at;

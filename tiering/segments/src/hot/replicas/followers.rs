@@ -1,8 +1,10 @@
 //! Choice of the followers of a new segment. Pure.
 //!
 //! A follower is another storage node that answers, stays, and is not left out for its health. A node that
-//! leaves follows only if all others leave too. Segments take turns among these nodes, so that each node
-//! follows as many as the others. Nothing is stored: the record of the segment has the result.
+//! leaves follows only if all others leave too. A full one follows only segments of moved chunks, if too few
+//! others have space: it has a reserve for them, without which a full cluster could not compact. Segments
+//! take turns among these nodes, so that each node follows as many as the others. Nothing is stored: the
+//! record of the segment has the result.
 
 use mlgw_common::ids::NodeId;
 use mlgw_replication::{COPIES, StorageNode};
@@ -25,14 +27,24 @@ pub(super) enum FollowerChoice {
     Nodes(Vec<NodeId>),
 }
 
-/// Chooses the followers of a segment of the node `own`. `usable` has the healthy nodes, and `turn` is a
-/// number that increases with each segment.
-pub(super) fn choose_followers(
-    own: NodeId,
-    nodes: &[StorageNode],
-    usable: &BTreeSet<NodeId>,
-    turn: usize,
-) -> FollowerChoice {
+/// Facts from which the followers of a new segment follow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FollowerFacts<'a> {
+    /// The node that appends to the segment.
+    pub(super) own: NodeId,
+    /// The storage nodes.
+    pub(super) nodes: &'a [StorageNode],
+    /// The healthy ones.
+    pub(super) usable: &'a BTreeSet<NodeId>,
+    /// A number that increases with each segment.
+    pub(super) turn: usize,
+    /// True for a segment of moved chunks.
+    pub(super) is_background: bool,
+}
+
+/// Chooses the followers of a new segment.
+pub(super) fn choose_followers(facts: FollowerFacts<'_>) -> FollowerChoice {
+    let FollowerFacts { own, nodes, usable, turn, is_background } = facts;
     let is_member = nodes.iter().any(|node| node.node == own);
     if !is_member || nodes.len() < WRITE_QUORUM {
         return FollowerChoice::Alone;
@@ -42,7 +54,11 @@ pub(super) fn choose_followers(
         let is_chosen = node.node != own && !(node.is_leaving && does_any_stay);
         is_chosen && node.is_reachable && usable.contains(&node.node)
     };
-    let mut chosen: Vec<NodeId> = nodes.iter().filter(can_follow).map(|node| node.node).collect();
+    let able: Vec<&StorageNode> = nodes.iter().filter(can_follow).collect();
+    let with_space: Vec<&StorageNode> = able.iter().copied().filter(|node| !node.is_full).collect();
+    let is_reserve_used = is_background && with_space.len() + 1 < WRITE_QUORUM;
+    let able = if is_reserve_used { able } else { with_space };
+    let mut chosen: Vec<NodeId> = able.into_iter().map(|node| node.node).collect();
     if chosen.len() + 1 < WRITE_QUORUM {
         return FollowerChoice::TooFew;
     }
@@ -55,7 +71,7 @@ pub(super) fn choose_followers(
 
 #[cfg(test)]
 mod tests {
-    use super::{FollowerChoice, choose_followers};
+    use super::{FollowerChoice, FollowerFacts, choose_followers};
     use mlgw_common::ids::NodeId;
     use mlgw_replication::StorageNode;
     use std::collections::{BTreeMap, BTreeSet};
@@ -63,8 +79,12 @@ mod tests {
     const OWN: NodeId = NodeId(1);
 
     fn nodes(reachable: &[u64], unreachable: &[u64]) -> Vec<StorageNode> {
-        let node =
-            |node: &u64, is_reachable| StorageNode { node: NodeId(*node), is_reachable, is_leaving: false };
+        let node = |node: &u64, is_reachable| StorageNode {
+            node: NodeId(*node),
+            is_reachable,
+            is_leaving: false,
+            is_full: false,
+        };
         let up = reachable.iter().map(|id| node(id, true));
         up.chain(unreachable.iter().map(|id| node(id, false))).collect()
     }
@@ -73,7 +93,7 @@ mod tests {
         let left_out: Vec<NodeId> = left_out.iter().copied().map(NodeId).collect();
         let usable: BTreeSet<NodeId> =
             nodes.iter().map(|node| node.node).filter(|node| !left_out.contains(node)).collect();
-        choose_followers(OWN, nodes, &usable, turn)
+        choose_followers(FollowerFacts { own: OWN, nodes, usable: &usable, turn, is_background: false })
     }
 
     fn of(ids: &[u64]) -> FollowerChoice {
@@ -107,6 +127,25 @@ mod tests {
         assert_eq!(chosen(&leaving(&[2]), &[3], 0), FollowerChoice::TooFew);
         assert_eq!(chosen(&leaving(&[2, 3]), &[], 0), of(&[2, 3]));
         assert_eq!(chosen(&leaving(&[1]), &[], 0), of(&[2, 3]), "requests in flight are finished");
+    }
+
+    #[test]
+    fn a_full_node_follows_only_segments_of_moved_chunks() {
+        let full = |ids: &[u64]| {
+            let mut nodes = nodes(&[1, 2, 3], &[]);
+            nodes.iter_mut().for_each(|node| node.is_full = ids.contains(&node.node.0));
+            nodes
+        };
+        assert_eq!(chosen(&full(&[2]), &[], 0), of(&[3]));
+        assert_eq!(chosen(&full(&[1]), &[], 0), of(&[2, 3]), "its own space is checked elsewhere");
+        assert_eq!(chosen(&full(&[2, 3]), &[], 0), FollowerChoice::TooFew);
+        let moved = |ids: &[u64]| {
+            let (nodes, usable) = (full(ids), [1, 2, 3].map(NodeId).into());
+            let (nodes, usable) = (nodes.as_slice(), &usable);
+            choose_followers(FollowerFacts { own: OWN, nodes, usable, turn: 0, is_background: true })
+        };
+        assert_eq!(moved(&[2]), of(&[3]), "another one has space");
+        assert_eq!(moved(&[2, 3]), of(&[2, 3]), "both have a reserve");
     }
 
     #[test]

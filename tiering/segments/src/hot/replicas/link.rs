@@ -23,8 +23,8 @@ use super::{ReplicaBytes, SegmentPeers};
 /// Longest time until a follower has created its file.
 pub(super) const OPEN_MAX: Duration = Duration::from_secs(1);
 
-/// Pieces of a payload below this size are joined: each piece is encrypted and written on its own, which costs
-/// more than to copy it.
+/// Pieces of a payload below this size are joined: each piece is encrypted and written on its own, which
+/// costs more than to copy it.
 const SMALL_PIECE_BYTES: usize = 32 << 10;
 
 /// Maximum size of joined pieces.

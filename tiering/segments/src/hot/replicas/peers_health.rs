@@ -87,7 +87,12 @@ mod tests {
     }
 
     fn nodes(reachable: [bool; 3]) -> Vec<StorageNode> {
-        let node = |(id, is_reachable)| StorageNode { node: NodeId(id), is_reachable, is_leaving: false };
+        let node = |(id, is_reachable)| StorageNode {
+            node: NodeId(id),
+            is_reachable,
+            is_leaving: false,
+            is_full: false,
+        };
         (1..).zip(reachable).map(node).collect()
     }
 

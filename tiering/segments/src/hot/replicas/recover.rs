@@ -347,8 +347,12 @@ mod tests {
 
     /// Nodes 1 to `count`, all reachable; those in `leaving` leave.
     fn nodes(count: u64, leaving: &[u64]) -> Vec<StorageNode> {
-        let node =
-            |id| StorageNode { node: NodeId(id), is_reachable: true, is_leaving: leaving.contains(&id) };
+        let node = |id| StorageNode {
+            node: NodeId(id),
+            is_reachable: true,
+            is_leaving: leaving.contains(&id),
+            is_full: false,
+        };
         (1..=count).map(node).collect()
     }
 

@@ -230,7 +230,8 @@ impl TestCluster {
 
     /// Sets the storage nodes, all reachable.
     pub(super) fn set_nodes(&self, nodes: impl IntoIterator<Item = u64>) {
-        let node = |node| StorageNode { node: NodeId(node), is_reachable: true, is_leaving: false };
+        let node =
+            |node| StorageNode { node: NodeId(node), is_reachable: true, is_leaving: false, is_full: false };
         *self.nodes.lock() = nodes.into_iter().map(node).collect();
     }
 
