@@ -35,15 +35,39 @@ pub enum ClockComparison {
     },
 }
 
-/// A comparison with the time at which it was made, by both clocks of this node.
+/// A comparison with the moment at which it was made, by the clocks of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockCheck {
     /// The result.
     pub comparison: ClockComparison,
-    /// Time of day of this node.
+    /// The moment.
+    pub made: ClockMoment,
+}
+
+/// A moment by both clocks of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockMoment {
+    /// Time of day.
     pub now: Timestamp,
     /// Monotonic time.
     pub at: Instant,
+}
+
+impl ClockMoment {
+    /// Returns the present moment.
+    #[must_use]
+    pub fn present(clock: &dyn Clock) -> Self {
+        Self { now: clock.now(), at: Instant::now() }
+    }
+
+    /// Returns the milliseconds by which the time of day ran ahead of the monotonic clock since `earlier`.
+    #[must_use]
+    pub fn jumped_ms(self, earlier: Self) -> i64 {
+        let passed = self.at.saturating_duration_since(earlier.at);
+        let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
+        let shown_ms = self.now.as_millis().saturating_sub(earlier.now.as_millis());
+        shown_ms.saturating_sub(passed_ms)
+    }
 }
 
 /// A clock with the newest comparison. Clones share it.
@@ -69,7 +93,8 @@ impl CheckedClock {
     /// Returns a clock that is not compared yet, and the sender of its comparisons.
     #[must_use]
     pub fn unknown(clock: Arc<dyn Clock>) -> (watch::Sender<ClockCheck>, Self) {
-        let check = ClockCheck { comparison: ClockComparison::Unknown, now: clock.now(), at: Instant::now() };
+        let made = ClockMoment::present(&*clock);
+        let check = ClockCheck { comparison: ClockComparison::Unknown, made };
         let (sender, checks) = watch::channel(check);
         (sender, Self { clock, checks })
     }
@@ -88,17 +113,11 @@ impl CheckedClock {
         let check = *self.checks.borrow();
         match check.comparison {
             ClockComparison::Compared { skew_ms } => {
-                ClockComparison::Compared { skew_ms: skew_ms.saturating_add(self.jumped_ms(check)) }
+                let jumped_ms = ClockMoment::present(&*self.clock).jumped_ms(check.made);
+                ClockComparison::Compared { skew_ms: skew_ms.saturating_add(jumped_ms) }
             }
             comparison => comparison,
         }
-    }
-
-    /// Milliseconds by which the time of day ran ahead of the monotonic clock since a check.
-    fn jumped_ms(&self, check: ClockCheck) -> i64 {
-        let passed_ms = i64::try_from(check.at.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let shown_ms = self.now().as_millis().saturating_sub(check.now.as_millis());
-        shown_ms.saturating_sub(passed_ms)
     }
 
     /// Returns the deviation in milliseconds, if it is so large that this node must store nothing under its
@@ -122,7 +141,7 @@ impl CheckedClock {
             ClockComparison::Alone => true,
             ClockComparison::Unknown | ClockComparison::Disagree { .. } => false,
             ClockComparison::Compared { .. } => {
-                check.at.elapsed() <= Duration::from_millis(CLOCK_CHECK_MS_MAX)
+                check.made.at.elapsed() <= Duration::from_millis(CLOCK_CHECK_MS_MAX)
                     && self.refused_skew_ms().is_none()
             }
         }
@@ -131,10 +150,9 @@ impl CheckedClock {
 
 #[cfg(test)]
 mod tests {
-    use super::{CheckedClock, ClockCheck, ClockComparison};
+    use super::{CheckedClock, ClockCheck, ClockComparison, ClockMoment};
     use crate::clock::{Clock as _, ManualClock, Timestamp};
     use crate::limits::CLOCK_CHECK_MS_MAX;
-    use crate::time::Instant;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
@@ -156,8 +174,8 @@ mod tests {
         }
 
         fn record(&self, comparison: ClockComparison) {
-            let (now, at) = (self.manual.now(), Instant::now());
-            self.sender.send_replace(ClockCheck { comparison, now, at });
+            let made = ClockMoment::present(&*self.manual);
+            self.sender.send_replace(ClockCheck { comparison, made });
         }
 
         /// Lets time pass by both clocks, and the time of day jump.

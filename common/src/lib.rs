@@ -26,7 +26,7 @@ pub mod time;
 mod words;
 
 pub use bytes::ByteSize;
-pub use checked_clock::{CheckedClock, ClockCheck, ClockComparison};
+pub use checked_clock::{CheckedClock, ClockCheck, ClockComparison, ClockMoment};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use identity::{ClusterId, Identity, Incarnation, Kinship, Lineage, NodeName};
 pub use ids::{

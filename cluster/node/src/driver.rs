@@ -171,8 +171,8 @@ impl MembershipDriver {
 }
 
 /// The node that leads a group if it can: the first serving node for the system group, whose duties it has,
-/// and one node after the other for groups of objects. All nodes assign alike. A node that is not fit leads
-/// nothing, unless none is.
+/// and one node after the other for groups of objects. Nodes that see the same loads assign alike. A node
+/// that is not fit leads nothing, unless none is.
 fn assigned_leader(group: u32, nodes: &[Arc<Node>], is_fit: impl Fn(NodeId) -> bool) -> Option<NodeId> {
     let serving = serving_nodes(nodes);
     let fit: Vec<NodeId> = serving.iter().copied().filter(|node| is_fit(*node)).collect();

@@ -73,8 +73,8 @@ pub enum LeaveError {
         /// Segments with a replica on it.
         segments: u64,
     },
-    /// A node that is said to be lost answers.
-    #[error("node {node} answers, so it is not lost: drain it, or stop it first")]
+    /// A node that is to be removed as lost answers, or was not called yet.
+    #[error("node {node} answers, or was not called since the start: drain it, stop it first, or wait")]
     Answers {
         /// The node.
         node: NodeId,
@@ -138,7 +138,7 @@ impl ClusterNode {
                 return Ok(Node::clone(&known));
             }
             (NodeRole::Storage, NodeState::Active | NodeState::Draining, RemovedNode::Lost) => {
-                if node == self.shared.own || self.shared.probes.answers(node) == Some(true) {
+                if node == self.shared.own || !self.shared.probes.is_silent(node) {
                     return Err(LeaveError::Answers { node });
                 }
             }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use mlgw_common::time::{Instant, sleep};
-use mlgw_common::{Clock, ClockCheck, ClockComparison, NodeId};
+use mlgw_common::{Clock, ClockCheck, ClockComparison, ClockMoment, NodeId};
 use mlgw_formats::node_load::{LOAD_REQUEST, NodeLoad, PingAnswer};
 use mlgw_formats::schema::{Node, NodeState};
 use mlgw_membership::{ClockSample, Contact, compare_clocks};
@@ -29,13 +29,29 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time until the answer of a reachable node.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
+/// The clock of a node, relative to that of this node at the time of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DatedSample {
+    sample: ClockSample,
+    /// The time of the call.
+    called: ClockMoment,
+}
+
+impl DatedSample {
+    /// The clock of the node relative to that of this node at `present`: that one may have jumped since.
+    fn carried_on(&self, present: ClockMoment) -> ClockSample {
+        let jumped_ms = present.jumped_ms(self.called);
+        ClockSample { offset_ms: self.sample.offset_ms.saturating_sub(jumped_ms) }
+    }
+}
+
 /// Reachability of one node, since an instant.
 #[derive(Clone, Copy, Debug)]
 struct Reachability {
     answers: bool,
     serves: bool,
     load: Option<NodeLoad>,
-    clock: Option<ClockSample>,
+    clock: Option<DatedSample>,
     since: Instant,
 }
 
@@ -49,7 +65,7 @@ struct ProbeAnswer {
     /// Its load, if it stated one.
     load: Option<NodeLoad>,
     /// Its clock, if it stated its time, and the answer came soon.
-    clock: Option<ClockSample>,
+    clock: Option<DatedSample>,
 }
 
 /// Reachability of all nodes that were called.
@@ -66,6 +82,11 @@ impl Probes {
         self.known.lock().get(&node).map(|known| known.answers)
     }
 
+    /// True if the node was called and did not answer.
+    pub(crate) fn is_silent(&self, node: NodeId) -> bool {
+        self.answers(node) == Some(false)
+    }
+
     /// True if the node answers, and serves forwarded requests.
     pub(crate) fn serves(&self, node: NodeId) -> bool {
         self.known.lock().get(&node).is_some_and(|known| known.serves)
@@ -78,12 +99,13 @@ impl Probes {
 
     /// The clock of a node, as it stated it in its last answer; `None` while it does not answer.
     pub(crate) fn clock(&self, node: NodeId) -> Option<ClockSample> {
-        self.known.lock().get(&node).and_then(|known| known.clock)
+        self.known.lock().get(&node).and_then(|known| known.clock).map(|dated| dated.sample)
     }
 
-    /// The clocks of all nodes that answer.
-    fn clocks(&self) -> Vec<ClockSample> {
-        self.known.lock().values().filter_map(|known| known.clock).collect()
+    /// The clocks of all nodes that answer, relative to that of this node at `present`.
+    fn clocks(&self, present: ClockMoment) -> Vec<ClockSample> {
+        let known = self.known.lock();
+        known.values().filter_map(|known| known.clock).map(|dated| dated.carried_on(present)).collect()
     }
 
     /// Cancelled when a peer knows a later start of this node, which runs on an old copy of its disk then, or
@@ -174,9 +196,9 @@ impl NodeProber {
 
     /// Compares the clocks. `served` is the number of other nodes that have ever served.
     fn publish_clocks(&self, served: usize) {
-        let comparison = compare_clocks(served, &self.probes.clocks());
-        let (now, at) = (self.clock.now(), Instant::now());
-        let before = self.checks.send_replace(ClockCheck { comparison, now, at }).comparison;
+        let made = ClockMoment::present(&*self.clock);
+        let comparison = compare_clocks(served, &self.probes.clocks(made));
+        let before = self.checks.send_replace(ClockCheck { comparison, made }).comparison;
         let is_clear = |comparison| !matches!(comparison, ClockComparison::Disagree { .. });
         if is_clear(before) && !is_clear(comparison) {
             tracing::warn!(?comparison, "the clocks of the nodes differ, and none is known to be right");
@@ -185,14 +207,16 @@ impl NodeProber {
 
     async fn probe(&self, node: NodeId) -> ProbeAnswer {
         let Some(transport) = self.transport.get() else { return ProbeAnswer::default() };
-        let (sent_ms, begun) = (self.clock.now().as_millis(), Instant::now());
+        let called = ClockMoment::present(&*self.clock);
         let request = Bytes::from_static(LOAD_REQUEST);
-        match transport.call(node, Channel::Control, PING, request, begun + ANSWER_MAX).await {
+        match transport.call(node, Channel::Control, PING, request, called.at + ANSWER_MAX).await {
             Ok(answer) => {
                 let answer = probe_answer(node, &answer);
                 let stated_ms = answer.load.and_then(|load| load.clock_ms);
-                let sample = |stated_ms| ClockSample::of_answer(sent_ms, stated_ms, begun.elapsed());
-                ProbeAnswer { clock: stated_ms.and_then(sample), ..answer }
+                let (sent_ms, round_trip) = (called.now.as_millis(), called.at.elapsed());
+                let sample = |stated_ms| ClockSample::of_answer(sent_ms, stated_ms, round_trip);
+                let dated = |sample| DatedSample { sample, called };
+                ProbeAnswer { clock: stated_ms.and_then(sample).map(dated), ..answer }
             }
             Err(error) => {
                 if is_superseded(&error) {
@@ -239,11 +263,12 @@ pub(crate) fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Prob
 
 #[cfg(test)]
 mod tests {
-    use super::{NodeProber, ProbeAnswer, Probes, probe_answer};
+    use super::{DatedSample, NodeProber, ProbeAnswer, Probes, probe_answer};
     use crate::admission::tests::TestMember;
-    use mlgw_common::{CheckedClock, NodeId};
+    use mlgw_common::clock::ManualClock;
+    use mlgw_common::{CheckedClock, ClockMoment, NodeId, Timestamp};
     use mlgw_formats::node_load::NodeLoad;
-    use mlgw_membership::Contact;
+    use mlgw_membership::{ClockSample, Contact};
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
@@ -254,8 +279,9 @@ mod tests {
     async fn a_contact_begins_at_the_first_answer_of_its_kind() {
         let (probes, node) = (Probes::default(), NodeId(2));
         assert_eq!(probes.contact(node), Contact::Unreachable { for_ms: 0 });
-        assert_eq!(probes.answers(node), None);
+        assert_eq!((probes.answers(node), probes.is_silent(node)), (None, false));
         probes.record(node, ANSWERS);
+        assert!(!probes.is_silent(node));
         tokio::time::advance(Duration::from_secs(3)).await;
         probes.record(node, ANSWERS);
         assert!(!probes.serves(node));
@@ -265,9 +291,29 @@ mod tests {
         probes.record(node, ProbeAnswer::default());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(probes.contact(node), Contact::Unreachable { for_ms: 1000 });
-        assert_eq!(probes.answers(node), Some(false));
+        assert_eq!((probes.answers(node), probes.is_silent(node)), (Some(false), true));
         probes.keep(&[]);
         assert_eq!(probes.answers(node), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_of_the_own_clock_counts_also_for_nodes_that_have_not_answered_since() {
+        const HOUR_MS: i64 = 3_600_000;
+        let (probes, own) = (Probes::default(), ManualClock::new(Timestamp(HOUR_MS)));
+        let record = |node, offset_ms| {
+            let sample = ClockSample { offset_ms };
+            let dated = DatedSample { sample, called: ClockMoment::present(&own) };
+            probes.record(NodeId(node), ProbeAnswer { clock: Some(dated), ..ANSWERS });
+        };
+        record(2, 10);
+        record(3, 20);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // It jumps by an hour, and only node 2 answers after that.
+        own.set(Timestamp(2 * HOUR_MS + 1_000));
+        record(2, 10 - HOUR_MS);
+        let present = ClockMoment::present(&own);
+        let offsets: Vec<i64> = probes.clocks(present).iter().map(|sample| sample.offset_ms).collect();
+        assert_eq!(offsets, [10 - HOUR_MS, 20 - HOUR_MS]);
     }
 
     #[tokio::test]

@@ -144,10 +144,9 @@ pub(crate) fn next_tasks_by(input: &RepairInput<'_>, rules: ReplicationRules) ->
 /// Progress of a node that leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeavingCounts {
-    /// Sealed segments of which the node still has a replica, or which it owns.
+    /// Sealed segments that have a replica on the node, or that it owns.
     pub segments: u64,
-    /// Those of them that need nothing of the node any more: the other nodes have all copies that they can
-    /// have.
+    /// Those that no longer need the node: the other nodes have all copies that they can have.
     pub copied_segments: u64,
 }
 

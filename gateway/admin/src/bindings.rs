@@ -2,7 +2,7 @@
 //! object store.
 
 use super::buckets::{bucket_name, find, info};
-use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::change::{AuditedAction, AuditedChange, json, parse, parse_optional};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
 use super::words::bind_mode;
@@ -110,7 +110,7 @@ pub(super) async fn refresh(
     AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let request: RefreshRequest = if body.is_empty() { RefreshRequest::default() } else { parse(&body)? };
+    let request: RefreshRequest = parse_optional(&body)?;
     let audited = AuditedAction { action: "bucket.refresh", resource: name.clone(), status: StatusCode::OK };
     let bound = admin.remote_backed_bucket(&name)?;
     let work = async move {

@@ -125,3 +125,8 @@ pub(super) fn json(value: &impl Serialize) -> Result<Value, ApiError> {
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("Invalid body: {error}.")))
 }
+
+/// Deserializes a request body that may be absent.
+pub(super) fn parse_optional<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, ApiError> {
+    if body.is_empty() { Ok(T::default()) } else { parse(body) }
+}

@@ -241,7 +241,7 @@ fn clock_finding(node: &NodeStatus) -> Option<HealthFinding> {
     Some(finding(severity, what, "Check its time service, such as chrony."))
 }
 
-/// Returns the finding about clocks of which none is known to be right.
+/// Returns the finding about clocks that differ while none is known to be right.
 fn disagreement_finding(clock: ClockComparison) -> Option<HealthFinding> {
     let ClockComparison::Disagree { by_ms } = clock else { return None };
     let by_ms = by_ms.unsigned_abs();

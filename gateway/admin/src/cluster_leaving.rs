@@ -2,7 +2,7 @@
 //! these routes, because the node that an operator reaches need not be the one that has jobs and rules.
 
 use super::ApiError;
-use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::change::{AuditedAction, AuditedChange, json, parse_optional};
 use super::context::AdminContext;
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
@@ -28,8 +28,7 @@ pub(super) async fn drain(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     context.cluster()?;
-    let request = if body.is_empty() { DrainNodeRequest::default() } else { parse(&body)? };
-    let copies = copies_of(&request)?;
+    let copies = copies_of(&parse_optional(&body)?)?;
     let change = move |cluster: ClusterNode, node| async move { cluster.drain(node, copies).await };
     change_node(context, caller, "cluster.node.drain", node, change).await
 }
@@ -50,8 +49,8 @@ pub(super) async fn remove(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     context.cluster()?;
-    let request = if body.is_empty() { RemoveNodeRequest::default() } else { parse(&body)? };
-    let fate = if request.lost { RemovedNode::Lost } else { RemovedNode::Drained };
+    let RemoveNodeRequest { lost } = parse_optional(&body)?;
+    let fate = if lost { RemovedNode::Lost } else { RemovedNode::Drained };
     let change = move |cluster: ClusterNode, node| async move { cluster.remove(node, fate).await };
     change_node(context, caller, "cluster.node.remove", node, change).await
 }

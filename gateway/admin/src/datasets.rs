@@ -1,6 +1,6 @@
 //! `/v1/datasets`: named subsets of a bucket, the tiers of their bytes, and their scheduled jobs.
 
-use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::change::{AuditedAction, AuditedChange, json, parse, parse_optional};
 use super::extract::AdminPath;
 use super::jobs::{catalogue_refusal, checked_params};
 use super::signed::AdminCaller;
@@ -96,7 +96,7 @@ pub(super) async fn pin(
     AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let request: PinRequest = if body.is_empty() { PinRequest::default() } else { parse(&body)? };
+    let request: PinRequest = parse_optional(&body)?;
     let shared = Arc::clone(&admin);
     let change = move |dataset: &Dataset| {
         let pin_bytes_max = Some(shared.pin_bytes(dataset, &request)?);

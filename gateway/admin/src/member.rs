@@ -1,8 +1,8 @@
 //! Admin API of a node of a cluster other than the first one.
 //!
 //! It has its probes, metrics and status, its settings and the cluster. Everything else is refused with the
-//! node that has it. A storage node is ready while most voters of each group answer it, and a gateway while a
-//! storage node serves. Nothing is stored here besides lines of the audit log.
+//! node that has it. [`super::probes`] decides if it is ready. Nothing is stored here besides lines of the
+//! audit log.
 
 use super::cluster::in_sentence;
 use super::context::AdminContext;

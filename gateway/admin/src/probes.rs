@@ -1,7 +1,9 @@
 //! `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus, without a signature.
 //!
 //! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
-//! here, which ends when the server begins to drain.
+//! here, which ends when the server begins to drain. A storage node of a cluster is ready while most voters
+//! of each group answer it, its clock is right, and its disk is not slower than those of the others. A
+//! gateway is ready while a storage node serves.
 
 use super::{Admin, ApiError};
 use axum::extract::State;
@@ -54,7 +56,7 @@ pub(super) fn cluster_obstacle(cluster: &ClusterNode) -> Option<&'static str> {
     readiness.obstacle()
 }
 
-/// Facts on which it depends if a storage node of a cluster is ready.
+/// Facts that decide if a storage node of a cluster is ready.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StorageReadiness {
     /// True if most voters of each group answer.

@@ -1,6 +1,6 @@
 //! `/v1/tiers`: the tiers, results and start of scrubs, progress and start of compaction.
 
-use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::change::{AuditedAction, AuditedChange, json, parse_optional};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
 use super::{Admin, ApiError};
@@ -73,7 +73,7 @@ pub(super) async fn compact(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let segments = segment_tier(&admin, &tier)?;
-    let request = if body.is_empty() { CompactRequest::default() } else { parse(&body)? };
+    let request: CompactRequest = parse_optional(&body)?;
     let dead_percent =
         request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
     if !(1..=100).contains(&dead_percent) {

@@ -60,7 +60,7 @@ pub struct ClusterCopiesInfo {
 pub struct ClusterLeavingInfo {
     /// Id of the node.
     pub node: u64,
-    /// Number of sealed segments with a copy on the node, or of which it is the owner.
+    /// Number of sealed segments that the node owns or has a copy of.
     pub segments: u64,
     /// Number of those of them that have all their copies on other nodes.
     pub copied_segments: u64,

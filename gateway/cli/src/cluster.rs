@@ -6,7 +6,7 @@ pub use leaving::{RemoveOptions, drain, remove, undrain};
 
 use super::client::Client;
 use super::figures::findings;
-use super::output::{Out, columns, pairs, text_line};
+use super::output::{Out, columns, counted, pairs, text_line};
 use super::status::without_findings;
 use super::{CliError, Global, discover};
 use http::Method;
@@ -164,11 +164,6 @@ fn open_segments(cluster: &ClusterInfo) -> String {
         0 | 1 => format!("{segments}, on one node alone"),
         _ => format!("{segments}, each chunk on two nodes before it is acknowledged"),
     }
-}
-
-/// Formats a number with the noun `thing`, in the plural unless the number is 1.
-fn counted(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns true if a storage node answers and does not serve: it starts or stops. A gateway never serves

@@ -77,16 +77,26 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
+    match request_answer(question, "[y/N]")?.as_str() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(aborted()),
+    }
+}
+
+/// Returns the answer to a question, which `hint` follows. Without a terminal `--yes` is required instead.
+pub(super) fn request_answer(question: &str, hint: &str) -> Result<String, CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
     }
-    write_stderr(&format!("{question} [y/N] "));
+    write_stderr(&format!("{question} {hint} "));
     let mut answer = String::new();
-    let read = io::stdin().read_line(&mut answer);
-    match (read, answer.trim()) {
-        (Ok(_), "y" | "Y" | "yes") => Ok(()),
-        _ => Err(CliError::Failed("aborted; nothing was changed".to_owned())),
-    }
+    io::stdin().read_line(&mut answer).map_err(|_| aborted())?;
+    Ok(answer.trim().to_owned())
+}
+
+/// The error of a question that was not confirmed.
+pub(super) fn aborted() -> CliError {
+    CliError::Failed("aborted; nothing was changed".to_owned())
 }
 
 /// A table whose columns are formatted later: as text, or on the page of `mlgw top`.

@@ -11,10 +11,11 @@
 //! barriers.
 
 use crate::Gateway;
-use crate::member::MemberPart;
+use crate::member::{MemberPart, STALE_HEADER};
 use crate::request::AuthenticatedRequest;
-use http::HeaderValue;
+use crate::response::S3Result;
 use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode};
 use mlgw_common::BucketId;
 use mlgw_metadata::{BarrierError, BarrierScope, ReadLeases};
 use mlgw_wire::access::RequiredPermission;
@@ -87,6 +88,20 @@ pub(crate) fn is_read_stale(gateway: &Gateway, operation: Operation, error: Barr
         BarrierError::Stopping => false,
     };
     is_allowed && is_lost && is_read(operation)
+}
+
+/// Marks the answer of a read that no majority has confirmed. What was not found may exist: that is the error
+/// of the barrier. Other errors follow from the old rows too, such as a condition that does not hold.
+pub(crate) fn mark_stale(answered: S3Result, error: BarrierError) -> S3Result {
+    let mark = HeaderValue::from_static("true");
+    match answered {
+        Ok(mut response) => {
+            response.headers_mut().insert(STALE_HEADER, mark);
+            Ok(response)
+        }
+        Err(missing) if missing.status() == StatusCode::NOT_FOUND => Err(unavailable(error)),
+        Err(refused) => Err(refused.header(STALE_HEADER, mark)),
+    }
 }
 
 /// True if a request read current rows of the bucket for which it waited. Waits for the system group first if
@@ -180,4 +195,33 @@ pub(crate) fn unavailable(error: BarrierError) -> S3Error {
         .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
         .caused_by(error.to_string())
         .message("This node cannot confirm that it has the newest state. Try again, or use another node.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mark_stale;
+    use crate::member::STALE_HEADER;
+    use crate::response::empty;
+    use bytes::Bytes;
+    use http::StatusCode;
+    use mlgw_metadata::BarrierError;
+    use mlgw_wire::error::{Code, S3Error};
+
+    #[test]
+    fn answers_from_old_rows_are_marked_and_none_states_that_an_object_does_not_exist() {
+        let found = mark_stale(Ok(empty(StatusCode::OK)), BarrierError::NoQuorum).expect("an answer");
+        assert_eq!(found.headers()[STALE_HEADER], "true");
+        let refused = |code| {
+            let Err(refused) = mark_stale(Err(S3Error::new(code)), BarrierError::NoQuorum) else {
+                panic!("an error")
+            };
+            refused.into_response::<Bytes>("/b/k", "id")
+        };
+        let failed = refused(Code::PreconditionFailed);
+        assert_eq!(failed.status(), StatusCode::PRECONDITION_FAILED);
+        assert_eq!(failed.headers()[STALE_HEADER], "true");
+        let missing = refused(Code::NoSuchKey);
+        assert_eq!(missing.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(!missing.headers().contains_key(STALE_HEADER));
+    }
 }

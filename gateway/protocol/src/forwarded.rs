@@ -53,8 +53,6 @@ pub struct ForwardedRequests {
     pub memory: RequestMemory,
     /// The range map of this node.
     pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// True while most voters of each group answer this node.
-    pub has_majorities: watch::Receiver<bool>,
 }
 
 /// A request that this node has accepted.
@@ -96,12 +94,13 @@ impl ForwardedRequests {
             Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
             Err(_) => return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
         }
-        let reads_stale = self.gateway.member.as_ref().is_some_and(MemberPart::reads_stale);
-        if !*self.has_majorities.borrow() && (!reads_stale || is_change(&head.method)) {
+        let is_change = is_change(&head.method);
+        let can_answer = |member: &MemberPart| member.has_majorities() || member.reads_stale() && !is_change;
+        if !self.gateway.member.as_ref().is_none_or(can_answer) {
             return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
         }
         // Another member may store it, under the right time.
-        if is_change(&head.method) && check_clock(&self.gateway).is_err() {
+        if is_change && check_clock(&self.gateway).is_err() {
             return Err(RoutingVerdict::Busy { reason: CLOCK_DEVIATES.to_owned() });
         }
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));

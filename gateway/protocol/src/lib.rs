@@ -47,7 +47,7 @@ use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use lanes::WorkloadLanes;
-use member::{MemberPart, NODE_HEADER, STALE_HEADER};
+use member::{MemberPart, NODE_HEADER};
 use mlgw_auth::principal::Principal;
 use mlgw_auth::{AuthRules, BodyRequirement, authenticate};
 use mlgw_body::BodyTerms;
@@ -60,7 +60,6 @@ use mlgw_formats::checksum::{Algorithm, DEFAULT_ALGORITHM};
 use mlgw_formats::schema::Bucket;
 use mlgw_listener::Peer;
 use mlgw_listener::pace::PacedRequestBody;
-use mlgw_metadata::BarrierError;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::Account;
@@ -340,7 +339,7 @@ async fn dispatch_with_barriers(
             Ok(awaited) => awaited,
             Err(error) if barriers::is_read_stale(gateway, operation, error) => {
                 let body = IncomingBody { incoming, payload };
-                return read_stale(dispatch(gateway, operation, request, body).await, error);
+                return barriers::mark_stale(dispatch(gateway, operation, request, body).await, error);
             }
             Err(error) => return Err(barriers::unavailable(error)),
         };
@@ -354,19 +353,6 @@ async fn dispatch_with_barriers(
         }
     }
     Err(S3Error::new(Code::ServiceUnavailable).caused_by("the bucket was replaced again and again"))
-}
-
-/// Returns the answer of a read that no majority has confirmed, which its header states. What was not found
-/// may exist: that is the error of the barrier.
-fn read_stale(answered: S3Result, error: BarrierError) -> S3Result {
-    let mut response = match answered {
-        Err(missing) if missing.status() == StatusCode::NOT_FOUND => {
-            return Err(barriers::unavailable(error));
-        }
-        answered => answered?,
-    };
-    response.headers_mut().insert(STALE_HEADER, HeaderValue::from_static("true"));
-    Ok(response)
 }
 
 async fn dispatch(

@@ -33,7 +33,7 @@ const LOST_WAIT: Duration = Duration::from_millis(500);
 /// Request header with the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
 
-/// Knowledge of a node about the others, and what it does without them.
+/// State of a node that depends on the other nodes, and what it does without them.
 #[derive(Clone, Debug)]
 pub struct MemberView {
     /// Its clock, compared with those of the other nodes.
@@ -51,7 +51,7 @@ pub struct MemberPart {
     pub(crate) header: HeaderValue,
     /// The node that answers requests for remote-backed buckets, if it is another one.
     pub(crate) remote_backed_at: Option<NodeId>,
-    /// What it knows of the other nodes.
+    /// Its state that depends on the other nodes.
     view: MemberView,
 }
 
@@ -72,6 +72,11 @@ impl MemberPart {
         self.view.reads_stale
     }
 
+    /// True while most voters of each group answer this node.
+    pub(crate) fn has_majorities(&self) -> bool {
+        *self.view.majorities.borrow()
+    }
+
     /// Waits for a barrier. While most voters of a group do not answer, it is not waited for as long.
     ///
     /// # Errors
@@ -80,15 +85,20 @@ impl MemberPart {
         &self,
         barrier: impl Future<Output = Result<T, BarrierError>>,
     ) -> Result<T, BarrierError> {
-        let mut majorities = self.view.majorities.clone();
+        // Polled only if the barrier has to wait.
         let lost = async {
-            // Without a sender nothing is known any more, and the barrier decides.
-            if majorities.wait_for(|are_reached| !are_reached).await.is_err() {
-                std::future::pending::<()>().await;
+            let mut majorities = self.view.majorities.clone();
+            while majorities.wait_for(|are_reached| !are_reached).await.is_ok() {
+                sleep(LOST_WAIT).await;
+                if !self.has_majorities() {
+                    return;
+                }
             }
-            sleep(LOST_WAIT).await;
+            // Without a sender nothing is known any more, and the barrier decides.
+            std::future::pending().await
         };
         tokio::select! {
+            biased;
             passed = barrier => passed,
             () = lost => Err(BarrierError::NoQuorum),
         }
@@ -125,14 +135,13 @@ pub(crate) async fn other_owner(
     head: &Parts,
     target: &RequestTarget,
 ) -> Result<Option<NodeId>, BarrierError> {
-    let Some(owner) = gateway.member.as_ref().and_then(|member| member.remote_backed_at) else {
-        return Ok(None);
-    };
+    let Some(member) = &gateway.member else { return Ok(None) };
+    let Some(owner) = member.remote_backed_at else { return Ok(None) };
     let source = source_bucket(head);
     let names = || target.bucket.as_deref().into_iter().chain(source.as_deref());
     let catalogue = &gateway.objects.catalogue;
     if names().any(|name| catalogue.bucket(name).is_none()) {
-        catalogue.barrier(BarrierScope::System).await?;
+        member.unless_lost(catalogue.barrier(BarrierScope::System)).await?;
     }
     let is_bound = |name: &str| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
     Ok(names().any(is_bound).then_some(owner))
@@ -183,6 +192,13 @@ mod tests {
         assert_eq!(member.unless_lost(barrier(LONG)).await, Err(BarrierError::NoQuorum));
         assert_eq!(begun.elapsed(), LOST_WAIT);
         assert_eq!(member.unless_lost(barrier(LOST_WAIT / 2)).await, Ok(()), "they have just returned");
+        let returning = async {
+            sleep(LOST_WAIT / 2).await;
+            majorities.send_replace(true);
+        };
+        let (passed, ()) = tokio::join!(member.unless_lost(barrier(LONG)), returning);
+        assert_eq!(passed, Ok(()), "they return meanwhile");
+        majorities.send_replace(false);
         drop(majorities);
         assert_eq!(member.unless_lost(barrier(LONG)).await, Err(BarrierError::NoQuorum));
     }

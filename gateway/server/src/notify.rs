@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// State of the server reported to systemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceState {
-    /// Requests are served.
+    /// Requests are served, or refused by a node that waits for a majority.
     Ready,
     /// The server is stopping.
     Stopping,

@@ -162,8 +162,7 @@ pub(super) fn serve_peers(
     memory: RequestMemory,
     listeners: &OpenListeners,
 ) {
-    let (routes, has_majorities) = (cluster.routes(), cluster.majorities());
-    let requests = ForwardedRequests { gateway, memory, routes, has_majorities };
+    let requests = ForwardedRequests { gateway, memory, routes: cluster.routes() };
     let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
     cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));
     cluster.set_serving();

@@ -64,7 +64,7 @@ pub(super) async fn announce_stop(
             match timeout(delay, further).await {
                 Ok(StopReason::Signal) => tracing::info!("a further signal ends the shutdown delay"),
                 Ok(StopReason::Superseded) => {
-                    tracing::warn!("a peer knows a later start of this node: the shutdown delay ends");
+                    tracing::warn!("the other nodes refuse this node: the shutdown delay ends");
                 }
                 Err(_) => {}
             }

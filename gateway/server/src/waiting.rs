@@ -2,15 +2,16 @@
 //!
 //! Its segments stay closed, because they are sealed and removed by rows that may be old. Meanwhile it
 //! listens at its usual addresses. It forwards S3 requests to nodes that serve, and refuses them if it
-//! reaches none. Its admin API reports the cluster as it knows it. The listeners close before the start goes
-//! on, and open again when the node serves. Nothing is stored here besides `admin.json` and lines of the
-//! audit log.
+//! reaches none. Its admin API reports the cluster by its own rows and probes. The listeners close before the
+//! start goes on, and open again when the node serves. Nothing is stored here besides `admin.json` and lines
+//! of the audit log.
 
 use super::ServeError;
 use super::edge::forwarding_edge;
 use super::listeners::{
     AdminApi, BoundListeners, ListenerServices, OpenListeners, remove_admin_file, request_memory,
 };
+use super::notify::{ServiceState, notify};
 use super::running_member::{MemberParts, member_admin};
 use super::start::StartResources;
 use mlgw_common::time::timeout;
@@ -48,7 +49,7 @@ pub(super) async fn listen_until(parts: WaitingParts<'_>, current: impl Future<O
         return;
     }
     let listening = async {
-        // Without access keys there is nobody whose requests could be verified.
+        // The rows of a new node have no access keys yet, so no request can be authenticated.
         if parts.catalogue.credentials().is_empty() {
             return None;
         }
@@ -56,6 +57,8 @@ pub(super) async fn listen_until(parts: WaitingParts<'_>, current: impl Future<O
         opened.inspect_err(|error| tracing::error!(%error, "cannot listen while this node waits")).ok()
     };
     let Some(node) = listening.await else { return current.await };
+    // The service manager would otherwise end a process that starts for too long.
+    notify(ServiceState::Ready);
     current.await;
     node.listeners.close(CLOSE_MAX).await;
 }

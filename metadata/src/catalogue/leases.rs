@@ -43,8 +43,8 @@ impl ReadLeases {
 }
 
 impl Catalogue {
-    /// Begins a read: waits like [`Self::barrier`], but not for the groups of which this node has a lease.
-    /// The read is current only if [`ReadLeases::hold`] returns true after its last row. Without
+    /// Begins a read: waits like [`Self::barrier`], but not for the groups that this node leads under a
+    /// lease. The read is current only if [`ReadLeases::hold`] returns true after its last row. Without
     /// [`CatalogueOptions::lease_reads`](super::CatalogueOptions::lease_reads), and in a cluster below
     /// [`LEASES_CLUSTER_VERSION`], there are no leases.
     ///
@@ -62,16 +62,15 @@ impl Catalogue {
 
 impl CatalogueInner {
     async fn begin_leased_read(&self, scope: BarrierScope<'_>) -> Result<ReadLeases, BarrierError> {
-        let (mut leases, mut others) = (Vec::new(), Vec::new());
-        for id in self.groups_in(scope) {
+        let beginning = self.groups_in(scope).into_iter().map(|id| async move {
             let group = self.groups.get(id).ok_or(BarrierError::NotLeader { leader: None })?;
-            match group.lease() {
-                Some(leadership) => leases.push(GroupLease { group, leadership }),
-                None => others.push(group),
+            match group.begin_lease().await? {
+                Some(leadership) => Ok(Some(GroupLease { group, leadership })),
+                None => group.barrier().await.map(|()| None),
             }
-        }
-        try_join_all(others.iter().map(|group| group.barrier())).await?;
-        Ok(ReadLeases(leases))
+        });
+        let leases = try_join_all(beginning).await?;
+        Ok(ReadLeases(leases.into_iter().flatten().collect()))
     }
 }
 

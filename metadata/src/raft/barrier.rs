@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 /// Longest time that a reader waits, and that a confirmation takes: a request that cannot be served is
 /// answered within two seconds.
-const BARRIER_WAIT: Duration = Duration::from_millis(1_800);
+pub(super) const BARRIER_WAIT: Duration = Duration::from_millis(1_800);
 
 /// Outcome of a confirmation, which returns a `T`.
 type Confirmed<T> = Result<T, BarrierError>;

@@ -236,9 +236,11 @@ impl Group {
         let vote_pause = VotePause::after_start(parts.node, stored, config.election_timeout_max);
         let heartbeats = parts.heartbeats.clone();
         let network = RemoteNetwork { peers, group: parts.id };
-        let network = MemberNetwork { network, vote_pause, heartbeats };
+        let member_lease = Arc::new(MemberLease::new(config.election_timeout_max));
+        let lease = Arc::clone(&member_lease);
+        let network = MemberNetwork { network, vote_pause, member_lease: lease, heartbeats };
         let group = Self::start(parts, network, config).await?;
-        let group = Self { vote_pause, ..group };
+        let group = Self { vote_pause, member_lease, ..group };
         if group.effective_voters().await? == [group.node] {
             group.raft.trigger().elect(false).await.map_err(|e| StoreError(e.to_string()))?;
             group.replay_log().await?;

@@ -1,12 +1,14 @@
 //! Leadership of a group as this member knows it, and the leases and barriers that depend on it.
 
+use super::barrier::BARRIER_WAIT;
 use super::error::{GroupError, barrier_error};
 use super::group::Group;
 use crate::catalogue::options::BarrierError;
 use mlgw_common::NodeId;
+use mlgw_common::time::timeout;
 use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::{RaftMetrics, ReadPolicy};
+use openraft::{LogIdOptionExt as _, RaftMetrics, ReadPolicy};
 
 impl Group {
     /// The leadership of this member.
@@ -28,10 +30,26 @@ impl Group {
     /// The leadership of this member if no other member can have acknowledged a change until now, and if the
     /// applied state contains every change that earlier leaders acknowledged.
     ///
-    /// A read is current if this returns the same leadership before the first row is read and after the last
-    /// one.
+    /// A read is current if this returns the same leadership after the last row as [`Self::begin_lease`] did
+    /// before the first one.
     pub(crate) fn lease(&self) -> Option<Leadership> {
         self.member_lease.of(&self.raft.metrics().borrow_watched(), self.node)
+    }
+
+    /// Returns the lease under which a read begins; `None` if it has to wait at a barrier. Waits until this
+    /// member has applied every entry that another one may have applied: it may have been read there.
+    ///
+    /// # Errors
+    /// If this member stops, or does not apply the entries in time.
+    pub(crate) async fn begin_lease(&self) -> Result<Option<Leadership>, BarrierError> {
+        let Some(leadership) = self.lease() else { return Ok(None) };
+        let sent = self.member_lease.sent_committed();
+        let applied = self.raft.metrics().borrow_watched().last_applied.index();
+        if applied < Some(sent) {
+            let waited = timeout(BARRIER_WAIT, self.applied(sent)).await;
+            waited.unwrap_or(Err(BarrierError::NoQuorum))?;
+        }
+        Ok(Some(leadership))
     }
 
     /// Number of the other members if this one leads: they expect heartbeats.

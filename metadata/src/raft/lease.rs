@@ -13,6 +13,10 @@
 //! - The metrics of openraft may be older than a vote of this member. A lease ends before the vote leaves.
 //! - Clocks stand still while a machine is suspended. What was answered before a suspension does not count.
 //!
+//! Followers apply an entry of a leadership as soon as its leader has sent that the entry is committed, maybe
+//! before the leader applies it. A read by lease waits until the leader has applied what it has sent, so that
+//! it is never older than an earlier read at a follower.
+//!
 //! Clocks of nodes may run at different rates, as long as no voter's clock gains [`LEASE_MARGIN`] on that of
 //! the leader within a lease. Nothing is stored: a member that restarts does not lead.
 
@@ -23,6 +27,7 @@ use openraft::Instant as _;
 use openraft::RaftMetrics;
 use openraft::alias::SerdeInstantOf;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Time by which a lease is shorter than the time for which voters refuse, for clocks that run at different
@@ -107,6 +112,8 @@ pub(super) struct MemberLease {
     length: Duration,
     ended: Mutex<EndedLeases>,
     suspensions: Mutex<Suspensions>,
+    /// Index of the last entry that this member has sent to others as committed; 0 before the first one.
+    sent_committed: AtomicU64,
 }
 
 impl MemberLease {
@@ -117,7 +124,19 @@ impl MemberLease {
             length: votes_refused(election_timeout_max_ms).saturating_sub(LEASE_MARGIN),
             ended: Mutex::default(),
             suspensions: Mutex::new(suspensions),
+            sent_committed: AtomicU64::default(),
         }
+    }
+
+    /// Records that other members may apply the entries up to `index`. Call this before they are informed,
+    /// because the metrics of openraft may be published after that.
+    pub(super) fn record_committed(&self, index: u64) {
+        self.sent_committed.fetch_max(index, Ordering::SeqCst);
+    }
+
+    /// Index up to which other members may have applied entries of the leaderships of this member.
+    pub(super) fn sent_committed(&self) -> u64 {
+        self.sent_committed.load(Ordering::SeqCst)
     }
 
     /// Ends the leases of all leaderships below one for which this member votes. Call this before the vote
@@ -144,7 +163,7 @@ impl MemberLease {
         self.holds(LeaderFacts::of(metrics, node))
     }
 
-    /// The leadership of which the facts prove a lease.
+    /// Returns the leadership, if the facts prove that it has a lease.
     fn holds(&self, facts: LeaderFacts) -> Option<Leadership> {
         let leadership = facts.leads?;
         // The first entry of a leadership follows all that earlier leaders have acknowledged.

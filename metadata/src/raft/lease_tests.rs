@@ -4,6 +4,7 @@ use super::group::{Group, member_config};
 use super::in_process::InProcess;
 use super::proposal_tests::{SOON, lease, leased, member_with, stop, three};
 use crate::catalogue::options::BarrierError;
+use futures_util::FutureExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::time::{sleep, timeout};
 use mlgw_formats::member_calls::{MemberReply, MemberRequest, VoteCall, VoteRecord, position};
@@ -69,6 +70,27 @@ async fn a_leader_that_is_cut_off_reads_nothing_by_lease_that_another_leader_rep
     assert!(leased(&members[next]) >= 3);
     network.rejoin(leader.node);
     members.push(leader);
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_by_lease_waits_for_entries_that_followers_may_have_applied() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let leader = leaseholder(&members).await;
+    let (leader, follower) = (&members[leader], &members[(leader + 1) % 3]);
+    leader.propose(lease(1)).await.unwrap();
+    let last = || leader.log.last().unwrap().unwrap().index;
+    until(|| (leased(follower) == 1).then_some(())).await;
+    assert!(leader.member_lease.sent_committed() >= last(), "it is recorded before the follower applies it");
+
+    // A follower has applied the next entry, and the leader has not.
+    leader.member_lease.record_committed(last() + 1);
+    until(|| leader.lease()).await;
+    assert!(leader.begin_lease().now_or_never().is_none());
+    leader.propose(lease(1)).await.unwrap();
+    let begun = until(|| leader.begin_lease().now_or_never());
+    assert!(begun.await.unwrap().is_some());
     stop(members).await;
 }
 

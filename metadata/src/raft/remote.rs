@@ -5,6 +5,7 @@
 //! votes only after its [`VotePause`].
 
 use super::heartbeats::{HEARTBEAT_MAX, Heartbeats};
+use super::lease::MemberLease;
 use super::peers::{MemberLane, MemberPeers, PeerError};
 use super::snapshot::{Snapshot, SnapshotDir};
 use super::snapshot_sender;
@@ -43,6 +44,7 @@ pub(crate) struct RemoteNetwork {
 pub(super) struct MemberNetwork {
     pub(super) network: RemoteNetwork,
     pub(super) vote_pause: VotePause,
+    pub(super) member_lease: Arc<MemberLease>,
     /// The heartbeats of all groups of the node.
     pub(super) heartbeats: Option<Arc<Heartbeats>>,
 }
@@ -51,6 +53,7 @@ pub(super) struct MemberNetwork {
 pub(super) struct RemoteMember {
     network: RemoteNetwork,
     vote_pause: VotePause,
+    member_lease: Arc<MemberLease>,
     heartbeats: Option<Arc<Heartbeats>>,
     to: NodeId,
 }
@@ -94,6 +97,7 @@ impl RaftNetworkFactory<RaftTypes> for MemberNetwork {
         RemoteMember {
             network: self.network.clone(),
             vote_pause: self.vote_pause,
+            member_lease: Arc::clone(&self.member_lease),
             heartbeats: self.heartbeats.clone(),
             to: NodeId(target),
         }
@@ -144,6 +148,9 @@ impl RaftNetworkV2<RaftTypes> for RemoteMember {
         rpc: AppendEntriesRequest<RaftTypes>,
         option: RPCOption,
     ) -> Answered<AppendEntriesResponse<RaftTypes>> {
+        if let Some(committed) = &rpc.leader_commit {
+            self.member_lease.record_committed(committed.index);
+        }
         let append = AppendCall {
             vote: VoteRecord::of(&rpc.vote),
             previous: position(rpc.prev_log_id.as_ref()),

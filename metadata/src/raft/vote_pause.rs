@@ -48,6 +48,7 @@ impl VotePause {
 #[cfg(test)]
 mod tests {
     use super::super::in_process::InProcess;
+    use super::super::lease::MemberLease;
     use super::super::remote::{MemberNetwork, RemoteNetwork};
     use super::VotePause;
     use futures_util::FutureExt as _;
@@ -56,6 +57,7 @@ mod tests {
     use openraft::BasicNode;
     use openraft::network::{RPCOption, RaftNetworkFactory as _, RaftNetworkV2 as _};
     use openraft::raft::VoteRequest;
+    use std::sync::Arc;
     use std::time::Duration;
 
     const REFUSED_MS: u64 = 2000;
@@ -78,7 +80,8 @@ mod tests {
         let followed = Vote { leader_id: Leadership { term: 5, node_id: 1 }, committed: true };
         let vote_pause = VotePause::after_start(2, Some(followed), REFUSED_MS);
         let network = RemoteNetwork { peers: InProcess::default().peers(2), group: 0 };
-        let mut network = MemberNetwork { network, vote_pause, heartbeats: None };
+        let member_lease = Arc::new(MemberLease::new(REFUSED_MS));
+        let mut network = MemberNetwork { network, vote_pause, member_lease, heartbeats: None };
         let mut other = network.new_client(1, &BasicNode { addr: String::new() }).await;
         let own = Vote { leader_id: Leadership { term: 6, node_id: 2 }, committed: false };
         let request = || VoteRequest::new(own, None);

@@ -41,12 +41,14 @@ async fn review_measurements(
     clock: &CheckedClock,
     learner: &mut Learner,
 ) {
-    // Reviews depend on days. In a cluster other nodes confirm the clock.
+    // Reviews depend on days. In a cluster other nodes confirm the clock. The time is read before the check,
+    // which finds every jump until then.
+    let now_ms = clock.now().as_millis();
     if !*policies.learning().borrow() || !clock.is_confirmed() {
         return;
     }
     let program = Arc::clone(&policies.running().program);
-    let Some(change) = policy_driver.review(learner, &program, clock.now().as_millis()) else { return };
+    let Some(change) = policy_driver.review(learner, &program, now_ms) else { return };
     match policies.learn(&program, change).await {
         Ok(true) => {}
         Ok(false) => tracing::debug!("the policy changed before a learned bound was applied"),

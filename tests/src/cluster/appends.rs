@@ -2,13 +2,12 @@
 //! also of the owner of the segments and its disk. A third storage node that is late or lost stops no writes;
 //! without a second one they are refused with a reason.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use mlgw_common::time::{Instant, timeout};
 
-use super::segment_files::{is_equal_on, segment_files};
+use super::segment_files::until_copied;
 use super::testbed::{
     BUCKET, FIRST, STORAGE, TestCluster, assert_reads, content_of, keys_before, put, until_served,
     wait_at_most, wait_until,
@@ -36,14 +35,10 @@ const PARTS: [TestContent; 3] = [
 const STOPPED: Duration = Duration::from_secs(15);
 /// Longest time until the open segments of a lost node are sealed: it is waited for 10 s.
 const RECOVERY_MAX: Duration = Duration::from_secs(40);
-/// Longest time until all copies are complete.
-const HEALED_MAX: Duration = Duration::from_secs(120);
 /// Longest time until writes are accepted after the second storage node has returned.
 const RETURN_MAX: Duration = Duration::from_secs(20);
 /// Longest time until a request ends. It is reached only if something is broken.
 const END_MAX: Duration = Duration::from_secs(30);
-/// Length of a segment file without records. Such a file is removed at different times on different nodes.
-const HEADER_BYTES: u64 = 64;
 
 /// Settings of nodes with many segments.
 fn small_segments(setup: ServerSetup) -> ServerSetup {
@@ -87,7 +82,7 @@ fn everything_acknowledged_outlives(lost: usize) {
     cluster.adopt_segments(lost);
     cluster.start(lost);
     cluster.until_settled();
-    until_copied(&cluster);
+    until_copied(&cluster, &STORAGE);
     for id in [lost, 3] {
         everything_is_there(&cluster, id, &objects, &log.stored);
     }
@@ -113,7 +108,7 @@ fn a_follower_that_hangs_stops_no_writes() {
     // A stop seals the segments without the node.
     cluster.restart(&[FIRST]);
     cluster.until_settled();
-    until_copied(&cluster);
+    until_copied(&cluster, &STORAGE);
     everything_is_there(&cluster, HANGING, &[], &log.stored);
 }
 
@@ -238,25 +233,6 @@ fn everything_is_there(
         }
     });
     assert_all_stored(cluster, node, written);
-}
-
-/// Waits until every sealed segment has three copies without known damage, and the storage nodes have equal
-/// files. A node that lost its disk is listed with its copies until it notices that.
-fn until_copied(cluster: &TestCluster) {
-    let difference = || {
-        let copies = cluster.view(FIRST).copies;
-        let mut files: BTreeMap<_, _> = STORAGE.iter().flat_map(|id| segment_files(cluster, *id)).collect();
-        files.retain(|_, length| *length > HEADER_BYTES);
-        let different = files.keys().filter(|name| !is_equal_on(cluster, &STORAGE, name));
-        let different: Vec<_> = different.cloned().collect();
-        let is_complete = (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0);
-        let is_equal = is_complete && !files.is_empty() && different.is_empty();
-        (!is_equal).then(|| format!("{copies:?}, different: {different:?}"))
-    };
-    let begun = Instant::now();
-    while let Some(why) = difference() {
-        assert!(begun.elapsed() < HEALED_MAX, "never: the segments of the storage nodes are equal: {why}");
-    }
 }
 
 /// Removes the files of a stopped node's segments. The mark stays.

@@ -83,8 +83,12 @@ fn everything_else_goes_on(cluster: &TestCluster, wrong: usize) {
     let client = cluster.client(wrong);
     let key = keys_before().next().expect("a key");
     cluster.block_on(assert_reads(&client, &key));
-    let ready = get_text(cluster.process(wrong).admin, "/readyz").expect("an answer");
-    assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("clock"), "{ready}");
+    wait_until("the node is not ready because of its clock", || {
+        let ready = get_text(cluster.process(wrong).admin, "/readyz").expect("an answer");
+        ready.starts_with("HTTP/1.1 503") && ready.contains("clock")
+    });
+    let (output, status) = cluster.member(wrong).setup.command(&["cluster", "token"]);
+    assert!(status != Some(0) && output.contains("(ClockSkew)"), "{output}");
     for id in STORAGE {
         until_skew(cluster, id, wrong, WRONG_SECS * 1000);
         let findings = cluster.view(id).findings;
@@ -129,13 +133,14 @@ fn a_schedule_is_due_by_a_clock_that_other_nodes_confirm() {
     block_for(SCHEDULE_ROUNDS);
     shift_clock(&cluster, FIRST, 0);
     cluster.until_ready(FIRST);
-    let last = jobs(&cluster).into_iter().map(|(id, _)| id).max().unwrap_or(first);
-    until_job_after(&cluster, last);
+    let created_meanwhile = jobs(&cluster);
     let now = UNIX_EPOCH.elapsed().expect("later than 1970").as_millis();
     let latest = i64::try_from(now).expect("small") + WRONG_SECS * 1000 / 2;
-    for (id, created) in jobs(&cluster) {
+    for (id, created) in &created_meanwhile {
         assert!(created.as_millis() < latest, "job {id} was created at {created}");
     }
+    let last = created_meanwhile.into_iter().map(|(id, _)| id).max().unwrap_or(first);
+    until_job_after(&cluster, last);
 }
 
 /// Waits until a node knows the deviation of the clock of another one, in milliseconds.

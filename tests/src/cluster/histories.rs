@@ -18,8 +18,9 @@
 //! - `nemesis`: carries out the faults;
 //! - `round`: one round with its checks.
 //!
-//! The seed determines requests and faults, but not the times at which they meet, so a failure may need
-//! several tries. `make nemesis` runs further seeds: `MLGW_ROUNDS` rounds from `MLGW_SEED` on.
+//! In half of the rounds leaders read by lease. The seed determines requests and faults, but not the times at
+//! which they meet, so a failure may need several tries. `make nemesis` runs further seeds: `MLGW_ROUNDS`
+//! rounds from `MLGW_SEED` on.
 
 use std::time::Duration;
 
@@ -47,41 +48,49 @@ const ROUNDS: u64 = 300;
 const ROUNDS_OF_CLUSTER: u64 = 6;
 
 /// Runs one round on a cluster of its own.
-fn one_round(mix: FaultMix, default_seed: u64) {
+fn one_round(cluster: fn() -> RelayedCluster, mix: FaultMix, default_seed: u64) {
     let seed = setting("MLGW_SEED", default_seed);
     eprintln!("a round with {}: seed {seed} (repeat with MLGW_SEED={seed})", mix.name);
-    let summary = RelayedCluster::new().run(&RoundPlan { seed, mix, load: SHORT_LOAD });
+    let summary = cluster().run(&RoundPlan { seed, mix, load: SHORT_LOAD });
     eprintln!("{summary}");
 }
 
 #[test]
 fn histories_are_linearizable_while_nodes_are_killed() {
-    one_round(KILLS, 1);
+    one_round(RelayedCluster::new, KILLS, 1);
 }
 
 #[test]
 fn histories_are_linearizable_while_nodes_hang_and_restart() {
-    one_round(PAUSES, 2);
+    one_round(RelayedCluster::with_lease_reads, PAUSES, 2);
 }
 
 #[test]
 fn histories_are_linearizable_while_the_network_is_partitioned() {
-    one_round(PARTITIONS, 3);
+    one_round(RelayedCluster::with_lease_reads, PARTITIONS, 3);
 }
 
 #[test]
 fn histories_are_linearizable_while_bytes_pass_in_one_direction_only() {
-    one_round(ONE_WAY, 4);
+    one_round(RelayedCluster::new, ONE_WAY, 4);
 }
 
 #[test]
 fn histories_are_linearizable_while_connections_flap_and_a_segment_is_removed() {
-    one_round(FLAPPING, 5);
+    one_round(RelayedCluster::new, FLAPPING, 5);
 }
 
 #[test]
 fn histories_are_linearizable_under_faults_of_every_kind() {
-    one_round(ALL, 6);
+    one_round(RelayedCluster::with_lease_reads, ALL, 6);
+}
+
+/// Makes the cluster for a round of `make nemesis`. In every other one leaders read by lease.
+fn cluster_of(seed: u64) -> RelayedCluster {
+    match seed / ROUNDS_OF_CLUSTER % 2 {
+        0 => RelayedCluster::new(),
+        _ => RelayedCluster::with_lease_reads(),
+    }
 }
 
 #[test]
@@ -90,15 +99,15 @@ fn rounds_of_further_seeds_are_linearizable() {
     let (first, rounds) = (setting("MLGW_SEED", 1_000), setting("MLGW_ROUNDS", ROUNDS));
     let mut cluster = None;
     for round in 0..rounds {
-        if round % ROUNDS_OF_CLUSTER == 0 {
+        let seed = first + round;
+        if seed % ROUNDS_OF_CLUSTER == 0 {
             // The one before is stopped first.
             drop(cluster.take());
         }
-        let seed = first + round;
         let mix = MIXES[usize::try_from(seed % MIXES.len() as u64).expect("small")];
         eprintln!("seed {seed} (repeat with MLGW_SEED={seed} MLGW_ROUNDS=1 make nemesis)");
         let plan = RoundPlan { seed, mix, load: LONG_LOAD };
-        let summary = cluster.get_or_insert_with(RelayedCluster::new).run(&plan);
+        let summary = cluster.get_or_insert_with(|| cluster_of(seed)).run(&plan);
         eprintln!("round {} of {rounds}: {summary}", round + 1);
     }
 }

@@ -2,11 +2,16 @@
 //! is lost and removed. Nothing that was acknowledged is lost, and the other nodes have three copies of
 //! everything afterwards. What would leave too few nodes is refused.
 
+use http::Method;
+
 use super::segment_files::{MINUTELY_MAX, until_copied};
 use super::testbed::{
-    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, keys_before, node_of, put, wait_at_most, wait_until,
+    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, keys_before, node_of, put, until_served,
+    wait_at_most, wait_until,
 };
+use super::view::ClusterView;
 use super::writers::{TestWriter, assert_all_stored};
+use crate::s3::full_body;
 use crate::server::ServerSetup;
 
 /// The node that leaves.
@@ -50,8 +55,13 @@ fn state_of(cluster: &TestCluster, node: usize) -> String {
     cluster.view(FIRST).node(node).map_or_else(String::new, |node| node.state.clone())
 }
 
-fn until_removed(cluster: &TestCluster) {
-    wait_until("the node is removed", || state_of(cluster, LEAVING) == "removed");
+fn until_state(cluster: &TestCluster, node: usize, state: &str) {
+    wait_until(&format!("node {node} is {state}"), || state_of(cluster, node) == state);
+}
+
+/// True if no segment needs the node that is drained.
+fn is_drained(view: &ClusterView) -> bool {
+    view.leaving.iter().any(|left| (left.node, left.done) == (LEAVING, true))
 }
 
 /// Waits until the nodes that stay have the same segments, and vote in every group.
@@ -81,10 +91,7 @@ fn a_node_is_drained_and_removed_while_clients_write_through_it() {
     // Its segments are not copied within the time of a command.
     assert_refused(&cluster, &["remove", "2", "--yes"], "are still on node 2");
     writers.iter().for_each(TestWriter::until_more);
-    wait_at_most(MINUTELY_MAX, "no segment needs the node", || {
-        let left = cluster.view(FIRST).leaving;
-        left.iter().any(|left| (left.node, left.done) == (LEAVING, true))
-    });
+    wait_at_most(MINUTELY_MAX, "no segment needs the node", || is_drained(&cluster.view(FIRST)));
     let (output, _) = command(&cluster, FIRST, &["status"]);
     assert!(output.contains("node 2 is drained: run `mlgw cluster remove 2`"), "{output}");
     writers.iter().for_each(TestWriter::until_more);
@@ -93,6 +100,11 @@ fn a_node_is_drained_and_removed_while_clients_write_through_it() {
     let key = keys_before().next().expect("a key");
     let read = cluster.block_on(client.get(BUCKET, &key)).expect("read");
     assert_eq!(node_of(&read), LEAVING, "it still answers reads, from the replicas of other nodes");
+    let target = format!("/{BUCKET}/handed-over");
+    let written = cluster.block_on(until_served("a write", async || {
+        client.call(Method::PUT, &target, &[], full_body("")).await
+    }));
+    assert_ne!(node_of(&written), LEAVING, "another node stores what its clients write");
     let mut stored = Vec::new();
     for writer in writers {
         let log = writer.end(&cluster);
@@ -104,7 +116,7 @@ fn a_node_is_drained_and_removed_while_clients_write_through_it() {
     }
 
     run(&cluster, FIRST, &["remove", "2", "--yes"]);
-    until_removed(&cluster);
+    until_state(&cluster, LEAVING, "removed");
     cluster.until_refused(LEAVING);
     until_staying_have_all(&mut cluster);
     for id in STAYING {
@@ -134,7 +146,7 @@ fn a_lost_node_is_removed_and_the_others_make_the_copies_that_it_had() {
     });
     assert_refused(&cluster, &["remove", "2", "--yes"], "is not drained");
     run(&cluster, FIRST, &["remove", "2", "--lost", "--yes"]);
-    until_removed(&cluster);
+    until_state(&cluster, LEAVING, "removed");
     until_staying_have_all(&mut cluster);
     for id in STAYING {
         assert_all_stored(&cluster, id, &stored);
@@ -152,7 +164,7 @@ fn a_lost_node_is_removed_and_the_others_make_the_copies_that_it_had() {
 
 #[test]
 fn what_would_leave_too_few_nodes_is_refused_and_a_drain_can_be_ended() {
-    let cluster = TestCluster::three_with(small_segments);
+    let mut cluster = TestCluster::three_with(small_segments);
     let client = cluster.client(LEAVING);
     cluster.block_on(put(&client, "kept")).expect("stored");
     assert_refused(&cluster, &["drain", "2"], "--to-copies 2");
@@ -163,18 +175,25 @@ fn what_would_leave_too_few_nodes_is_refused_and_a_drain_can_be_ended() {
     assert_eq!(state_of(&cluster, LEAVING), "active");
 
     run(&cluster, 3, &["drain", "2", "--to-copies", "2"]);
-    assert_eq!(state_of(&cluster, LEAVING), "draining");
+    until_state(&cluster, LEAVING, "draining");
     assert_refused(&cluster, &["drain", "3", "--to-copies", "2"], "1 active storage nodes are left");
     wait_at_most(MINUTELY_MAX, "every segment is on the two other nodes alone", || {
         let view = cluster.view(FIRST);
-        view.copies.wanted == 2 && view.leaving.iter().all(|left| left.done)
+        view.copies.wanted == 2 && is_drained(&view)
     });
     run(&cluster, LEAVING, &["undrain", "2"]);
-    assert_eq!(state_of(&cluster, LEAVING), "active");
+    cluster.until_active(LEAVING);
     wait_at_most(MINUTELY_MAX, "every segment has three copies again", || {
         let copies = cluster.view(FIRST).copies;
         (copies.wanted, copies.below_segments) == (3, 0)
     });
     cluster.until_settled();
     cluster.block_on(assert_reads(&client, "kept"));
+
+    cluster.join("gateway");
+    cluster.until_active(GATEWAY);
+    // It has no segments, so it needs no drain.
+    run(&cluster, FIRST, &["remove", "4", "--yes"]);
+    until_state(&cluster, GATEWAY, "removed");
+    cluster.until_refused(GATEWAY);
 }

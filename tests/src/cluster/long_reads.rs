@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Method;
 use mlgw_common::time::timeout;
 
-use super::segment_files::{MINUTELY_MAX, segment_files, until_equal};
+use super::segment_files::{MINUTELY_MAX, segment_files, until_copied};
 use super::testbed::{
     BUCKET, FIRST, STORAGE, SYSTEM_GROUP, TestCluster, node_of_head, until_served, wait_at_most,
 };
@@ -44,7 +44,7 @@ fn settings(setup: ServerSetup) -> ServerSetup {
 fn a_slow_read_is_whole_although_its_object_is_overwritten_deleted_and_freed_elsewhere() {
     let mut cluster = TestCluster::three_with(settings);
     // No copy of another segment is made from here on.
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
     let read_files = put_sealed(&mut cluster, "read", READ);
     let [freed_before, freed_after] = FREED.map(|(key, content)| put_sealed(&mut cluster, key, content));
     let slow: Vec<SlowRead> = READERS.into_iter().map(|id| SlowRead::begin(&cluster, id)).collect();

@@ -1,7 +1,10 @@
 //! Two of three voters are down: requests are refused, the probe and the status name the reason, and the node
 //! that is left stops when it is asked to. It serves again when one of the others returns, also if it was
-//! started while they were down. If the configuration allows it, reads are answered meanwhile.
+//! started while they were down. If the configuration allows it, reads are answered meanwhile, or until a
+//! lease of the node ends.
 
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Method;
@@ -12,10 +15,12 @@ use super::testbed::{
 };
 use crate::raw::RawExchange;
 use crate::s3::{CallFailure, full_body};
-use crate::server::get_text;
+use crate::server::{ServerSetup, get_text};
 
 /// Longest time until a request is refused: two seconds, and one for a loaded machine.
 const REFUSAL_MAX: Duration = Duration::from_secs(3);
+/// Tries to read within a lease: on a loaded machine it may be over before the read.
+const LEASE_TRIES: usize = 8;
 /// Header of reads that no majority has confirmed.
 const STALE: &str = "x-mlgw-stale";
 /// Longest time until a request ends. It is reached only if something is broken.
@@ -113,18 +118,35 @@ fn the_node_names_the_reason(cluster: &TestCluster, left: usize) {
     });
 }
 
+/// Settings of a node with a service manager.
+fn notifying(setup: ServerSetup) -> ServerSetup {
+    let socket = notify_socket(&setup.data_dir);
+    setup.with_preparation(&format!("export NOTIFY_SOCKET='{}'", socket.display()))
+}
+
+/// The socket of the service manager of a node.
+fn notify_socket(data_dir: &Path) -> PathBuf {
+    data_dir.with_extension("notify")
+}
+
 #[test]
 fn a_node_that_starts_alone_refuses_requests_until_another_one_returns() {
     const LEFT: usize = 2;
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_with(notifying);
     let client = cluster.client(LEFT);
     cluster.block_on(async { put(&client, "with-majority").await.expect("stored") });
     cluster.kill(FIRST);
     cluster.kill(3);
     cluster.kill(LEFT);
 
+    let notified = UnixDatagram::bind(notify_socket(&cluster.member(LEFT).setup.data_dir)).expect("bound");
     cluster.spawn(LEFT);
     cluster.until_waiting(LEFT);
+    // systemd would end a start that takes too long.
+    let (mut state, limit) = ([0; 64], Duration::from_secs(30));
+    notified.set_read_timeout(Some(limit)).expect("set");
+    let length = notified.recv(&mut state).expect("a state");
+    assert_eq!(&state[..length], b"READY=1");
     everything_is_refused(&cluster, LEFT);
     the_node_names_the_reason(&cluster, LEFT);
     let health = get_text(cluster.process(LEFT).admin, "/healthz").expect("an answer");
@@ -192,6 +214,38 @@ fn reads_without_a_majority_are_stale_and_writes_are_refused() {
         read.is_ok_and(|read| read.header(STALE).is_none())
     });
     everything_is_there(&cluster, LEFT);
+
+    // A node that starts without a majority answers no reads.
+    cluster.kill(3);
+    cluster.kill(LEFT);
+    cluster.spawn(LEFT);
+    cluster.until_waiting(LEFT);
+    everything_is_refused(&cluster, LEFT);
+}
+
+#[test]
+fn a_leader_reads_by_lease_until_it_is_over() {
+    let mut cluster = TestCluster::three_with(|setup| setup.with("cluster.lease_reads", true));
+    let key = keys_before().next().expect("a key");
+    let is_read = (0..LEASE_TRIES).any(|_| is_read_by_lease(&mut cluster, &key));
+    assert!(is_read, "the first node never reads without a confirmation by another one");
+}
+
+/// Kills the other nodes, and returns true if the first node, which leads the group of the key, reads it once
+/// more. Afterwards it must refuse the read.
+fn is_read_by_lease(cluster: &mut TestCluster, key: &str) -> bool {
+    let client = cluster.client(FIRST);
+    cluster.kill(2);
+    cluster.kill(3);
+    let read = cluster.block_on(client.get(BUCKET, key));
+    wait_until("a read is refused when the lease is over", || {
+        let refused = cluster.block_on(client.get(BUCKET, key));
+        refused.is_err_and(|failure| failure.status() == Some(503))
+    });
+    cluster.start(2);
+    cluster.start(3);
+    cluster.until_settled();
+    read.is_ok()
 }
 
 fn everything_is_there(cluster: &TestCluster, id: usize) {

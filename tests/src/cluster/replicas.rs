@@ -13,7 +13,7 @@ use std::time::Duration;
 use mlgw_common::time::sleep;
 
 use super::segment_files::{
-    MINUTELY_MAX, have_equal_files, is_equal_on, names_with, segment_files, until_equal,
+    MINUTELY_MAX, have_equal_segments, is_equal_on, names_with, segment_files, until_copied,
 };
 use super::testbed::{
     BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
@@ -77,7 +77,7 @@ fn sealed_segments_reach_every_storage_node_while_a_client_writes() {
     wait_until("every sealed segment is on three nodes", || is_copied_but_for_open_segments(&cluster));
     the_copies_are_reported(&cluster);
     seal_open_segments(&mut cluster);
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
 
     for id in cluster.ids() {
         wait_until(&format!("node {id} describes three copies of each segment"), || {
@@ -122,17 +122,16 @@ fn a_damaged_copy_on_any_node_is_repaired_from_another_one() {
     let mut cluster = TestCluster::three_with(small_segments);
     put_large(&cluster);
     seal_open_segments(&mut cluster);
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
     for id in [2, FIRST] {
         cluster.stop(id);
         flip_byte_of_longest(&cluster, id);
-        assert!(!have_equal_files(&cluster, &STORAGE), "a byte differs");
+        assert!(!have_equal_segments(&cluster, &STORAGE), "a byte differs");
         make_scrub_due(&cluster, id);
         cluster.start(id);
-        until_equal(&cluster, &STORAGE);
+        until_copied(&cluster, &STORAGE);
     }
     cluster.until_settled();
-    wait_until("no copy is suspect", || copies(&cluster, FIRST).suspect_segments == 0);
     cluster.assert_all_serve();
     wait_at_most(MINUTELY_MAX, "no node lists a bad block", || {
         let bad = |id: &usize| Scrape::of(cluster.process(*id)).sum("mlgw_quarantined_blocks", &[]);
@@ -153,7 +152,7 @@ fn a_node_that_lost_its_segments_gets_them_again() {
     let mut cluster = TestCluster::three_with(small_segments);
     put_large(&cluster);
     seal_open_segments(&mut cluster);
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
     cluster.stop(LOST);
     let dir = cluster.segments_dir(LOST);
     let lost = segment_files(&cluster, LOST);
@@ -163,8 +162,7 @@ fn a_node_that_lost_its_segments_gets_them_again() {
     }
     cluster.adopt_segments(LOST);
     cluster.start(LOST);
-    until_equal(&cluster, &STORAGE);
-    wait_until("no copy is suspect", || copies(&cluster, FIRST).suspect_segments == 0);
+    until_copied(&cluster, &STORAGE);
 }
 
 #[test]
@@ -172,7 +170,7 @@ fn files_of_deleted_objects_are_removed_from_every_node() {
     let mut cluster = TestCluster::three_with(small_segments);
     put_large(&cluster);
     seal_open_segments(&mut cluster);
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
     let before = segment_files(&cluster, FIRST);
     assert!(before.len() > 10, "{before:?}");
     let client = cluster.client(FIRST);
@@ -212,7 +210,7 @@ fn a_node_that_is_killed_while_it_copies_continues() {
 
     cluster.set(KILLED, "cluster.repair_bytes_per_second", "0");
     cluster.start(KILLED);
-    until_equal(&cluster, &[FIRST, KILLED]);
+    until_copied(&cluster, &[FIRST, KILLED]);
     assert_eq!(names_with(&cluster, KILLED, ".copying"), Vec::<String>::new(), "unfinished copies");
 }
 

@@ -32,33 +32,8 @@ pub(super) fn names_with(cluster: &TestCluster, id: usize, part: &str) -> Vec<St
     names.filter(|name| name.contains(part)).collect()
 }
 
-/// True if these nodes have the same segment files, byte by byte.
-pub(super) fn have_equal_files(cluster: &TestCluster, nodes: &[usize]) -> bool {
-    let files = segment_files(cluster, nodes[0]);
-    nodes.iter().all(|id| segment_files(cluster, *id) == files)
-        && files.keys().all(|name| is_equal_on(cluster, nodes, name))
-}
-
-/// Waits until these nodes have the same segment files and the first node describes no missing copy. Files of
-/// segments that ended without a record are removed from one node later than from another.
-pub(super) fn until_equal(cluster: &TestCluster, nodes: &[usize]) {
-    let _shown = ShownIfUnequal { cluster, nodes };
-    wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are equal"), || {
-        cluster.view(FIRST).copies.below_segments == 0 && have_equal_files(cluster, nodes)
-    });
-}
-
-/// True if these nodes have a file of this name with the same bytes.
-pub(super) fn is_equal_on(cluster: &TestCluster, nodes: &[usize], name: &str) -> bool {
-    // Missing if it is removed meanwhile.
-    let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name)).ok();
-    let first = read(&nodes[0]);
-    first.is_some() && nodes[1..].iter().all(|id| read(id) == first)
-}
-
-/// Waits until these nodes have the same segments and the first node describes no missing and no bad copy. A
-/// segment that was sealed because a node failed may have bytes beyond its end at the nodes that stored them
-/// before, and not in later copies.
+/// Waits until these nodes have the same segments and the first node describes no missing and no bad copy. Files
+/// of segments that ended without a record are removed from one node later than from another.
 pub(super) fn until_copied(cluster: &TestCluster, nodes: &[usize]) {
     let _shown = ShownIfUnequal { cluster, nodes };
     wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are copied"), || {
@@ -67,17 +42,22 @@ pub(super) fn until_copied(cluster: &TestCluster, nodes: &[usize]) {
     });
 }
 
-/// True if these nodes have the same segment files, byte by byte up to the end of the shortest one.
-fn have_equal_segments(cluster: &TestCluster, nodes: &[usize]) -> bool {
+/// True if these nodes have the same segments.
+pub(super) fn have_equal_segments(cluster: &TestCluster, nodes: &[usize]) -> bool {
     let names = |id: usize| segment_files(cluster, id).into_keys().collect::<Vec<_>>();
     let all = names(nodes[0]);
-    let is_equal = |name: &String| {
-        let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name));
-        let Ok(files) = nodes.iter().map(read).collect::<Result<Vec<_>, _>>() else { return false };
-        let shortest = files.iter().map(Vec::len).min().unwrap_or(0);
-        files.iter().all(|file| file[..shortest] == files[0][..shortest])
-    };
-    nodes.iter().all(|id| names(*id) == all) && all.iter().all(is_equal)
+    nodes.iter().all(|id| names(*id) == all) && all.iter().all(|name| is_equal_on(cluster, nodes, name))
+}
+
+/// True if these nodes have a file of this name with the same bytes up to the end of the shortest one. A
+/// segment that was sealed because a node failed may have bytes beyond its end at the nodes that stored them
+/// before, and not in later copies.
+pub(super) fn is_equal_on(cluster: &TestCluster, nodes: &[usize], name: &str) -> bool {
+    // Missing if it is removed meanwhile.
+    let read = |id: &usize| fs::read(cluster.segments_dir(*id).join(name)).ok();
+    let Some(files) = nodes.iter().map(read).collect::<Option<Vec<_>>>() else { return false };
+    let shortest = files.iter().map(Vec::len).min().unwrap_or(0);
+    shortest > 0 && files.iter().all(|file| file[..shortest] == files[0][..shortest])
 }
 
 /// Prints the segment files of nodes if the test fails meanwhile.

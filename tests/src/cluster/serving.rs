@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Method;
 
-use super::segment_files::{MINUTELY_MAX, have_equal_files, segment_files, until_equal};
+use super::segment_files::{MINUTELY_MAX, have_equal_segments, segment_files, until_copied};
 use super::testbed::{
     BUCKET, FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, node_of, wait_at_most, wait_until,
 };
@@ -308,21 +308,21 @@ fn a_bad_copy_is_repaired(make_bad: fn(&TestCluster, usize, &str)) {
     // Nothing of the object is in the memory of a node that has just started, and its segments are sealed.
     cluster.restart(&STORAGE);
     cluster.until_settled();
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
     let has_searched = |name: &String| {
         let stored = fs::read(cluster.segments_dir(BAD).join(name)).expect("read");
         offset_of_searched(&stored).is_some()
     };
     let name = segment_files(&cluster, BAD).into_keys().find(has_searched).expect("the bytes are stored");
     make_bad(&cluster, BAD, &name);
-    assert!(!have_equal_files(&cluster, &STORAGE), "the copy is bad");
+    assert!(!have_equal_segments(&cluster, &STORAGE), "the copy is bad");
     let node = NodeClient { id: BAD, client: cluster.client(BAD) };
     cluster.block_on(async {
         for _ in 0..3 {
             node.assert_returns(BUCKET, "replicated", &REPLICATED.bytes()).await;
         }
     });
-    until_equal(&cluster, &STORAGE);
+    until_copied(&cluster, &STORAGE);
     wait_at_most(MINUTELY_MAX, "no copy is suspect", || cluster.view(FIRST).copies.suspect_segments == 0);
     cluster.block_on(node.assert_returns(BUCKET, "replicated", &REPLICATED.bytes()));
 }

@@ -18,7 +18,7 @@ fn nodes(count: u64, down: &[u64]) -> Vec<StorageNode> {
     (1..=count).map(node).collect()
 }
 
-/// These nodes, of which some leave.
+/// These nodes; those in `leaving` leave.
 fn leaving(mut nodes: Vec<StorageNode>, leaving: &[u64]) -> Vec<StorageNode> {
     nodes.iter_mut().for_each(|node| node.is_leaving = leaving.contains(&node.node.0));
     nodes

@@ -109,10 +109,11 @@ impl Jobs {
     /// Creates the job of a schedule that is due. In a cluster it is due only by a clock that other nodes
     /// confirm.
     async fn create_due(&self, dataset: &Dataset) {
+        // Read before the check, which finds every jump of the clock until then.
+        let now = self.clock.now();
         if !self.checked_clock.is_confirmed() {
             return;
         }
-        let now = self.clock.now();
         for schedule in &dataset.schedules {
             let times = match CronSchedule::parse(&schedule.cron) {
                 Ok(times) => times,

@@ -2,15 +2,13 @@
 
 use super::CLUSTER;
 use crate::client::Client;
-use crate::output::{Out, counted, text_line};
-use crate::stderr::write_stderr;
+use crate::output::{Out, aborted, counted, request_answer, text_line};
 use crate::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{
     ClusterInfo, ClusterLeavingInfo, ClusterNodeChange, ClusterNodeInfo, ClusterNodeState, DrainNodeRequest,
     RemoveNodeRequest,
 };
-use std::io::{self, IsTerminal as _};
 
 /// Options of `mlgw cluster remove`.
 #[derive(Clone, Copy, Debug)]
@@ -70,16 +68,10 @@ fn confirm_id(node: u64, options: RemoveOptions, global: &Global) -> Result<(), 
     if global.yes {
         return Ok(());
     }
-    let question = question(node, options);
-    if !io::stdin().is_terminal() {
-        return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
-    }
-    write_stderr(&format!("{question} Type the id of the node to confirm: "));
-    let mut answer = String::new();
-    let read = io::stdin().read_line(&mut answer);
-    match (read, answer.trim().parse::<u64>()) {
-        (Ok(_), Ok(typed)) if node == typed => Ok(()),
-        _ => Err(CliError::Failed("aborted; nothing was changed".to_owned())),
+    let answer = request_answer(&question(node, options), "Type the id of the node to confirm:")?;
+    match answer.parse::<u64>() {
+        Ok(typed) if typed == node => Ok(()),
+        _ => Err(aborted()),
     }
 }
 

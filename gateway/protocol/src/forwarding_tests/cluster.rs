@@ -196,7 +196,6 @@ impl ForwardingCluster {
                 gateway: Arc::clone(&member.gateway),
                 memory: memory(),
                 routes: member.routes.subscribe(),
-                has_majorities: member.has_majorities.subscribe(),
             };
             let link = network.add(NodeId(node), requests);
             members.push((member, link));

@@ -22,7 +22,7 @@ use super::register::{KeyAction, KeyOperation, KeyOutcome};
 use super::requests::{RecordedClient, RequestEnd, SlotObject};
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{
-    BUCKET, FIRST, SPREAD, STORAGE, TestCluster, keys_before, wait_at_most, wait_until,
+    BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, TestCluster, keys_before, wait_at_most, wait_until,
 };
 use crate::seed::{Rng, mix};
 use crate::server::ServerSetup;
@@ -38,6 +38,11 @@ const CHANGES_MIN: usize = 50;
 /// Settings of nodes with many segments, and a group for each bucket.
 fn round_settings(setup: ServerSetup) -> ServerSetup {
     setup.with("catalogue.object_groups", 3).with("hot.segment_bytes", "4MiB")
+}
+
+/// The same, and leaders read by lease.
+fn lease_settings(setup: ServerSetup) -> ServerSetup {
+    round_settings(setup).with("cluster.lease_reads", true)
 }
 
 /// A cluster with relays between its nodes.
@@ -82,7 +87,16 @@ impl RelayedCluster {
     /// Makes a cluster of three storage nodes and a gateway with three object groups. Each of the buckets
     /// [`SPREAD`] is created on another node and is in another group.
     pub(super) fn new() -> Self {
-        let mut cluster = TestCluster::first_with(round_settings);
+        Self::with_settings(round_settings)
+    }
+
+    /// Like [`RelayedCluster::new`], with leaders that read by lease.
+    pub(super) fn with_lease_reads() -> Self {
+        Self::with_settings(lease_settings)
+    }
+
+    fn with_settings(settings: NodeSettings) -> Self {
+        let mut cluster = TestCluster::first_with(settings);
         let links = NodeLinks::new();
         cluster.stop(FIRST);
         start_behind_relay(&mut cluster, &links, FIRST);

@@ -119,23 +119,21 @@ impl DiskSpace {
     /// Reserves `bytes` for a moved chunk. A move frees more than it takes, so it may use the reserve, except
     /// for a quarter, which is left to the catalogue.
     pub(super) fn reserve_moved(&self, bytes: u64) -> bool {
-        if self.moved_room_bytes() < bytes {
-            self.refresh();
-        }
-        let fits = self.moved_room_bytes() >= bytes;
-        if fits {
-            self.charge(bytes);
-        }
-        fits
+        self.reserve_if(bytes, || self.moved_room_bytes() >= bytes)
     }
 
     /// Reserves `bytes` for an append of another node to a segment that this node follows. It may use half of
     /// the reserve, and as much beyond the capacity.
     pub(super) fn reserve_followed(&self, bytes: u64) -> bool {
-        if !self.fits_followed(bytes) {
+        self.reserve_if(bytes, || self.fits_followed(bytes))
+    }
+
+    /// Reserves `bytes` if they fit, as of the last `statvfs` or else of a new one.
+    fn reserve_if(&self, bytes: u64, fits: impl Fn() -> bool) -> bool {
+        if !fits() {
             self.refresh();
         }
-        let fits = self.fits_followed(bytes);
+        let fits = fits();
         if fits {
             self.charge(bytes);
         }

@@ -383,6 +383,7 @@ async fn take_over(context: &PassContext<'_>, record: &SegmentRecord) -> Result<
         inner.remote_tier.invalidate(segment);
     } else {
         let listed = record.replica_of(own).cloned();
+        assert!(listed.is_some() || record.length == 0, "an owner has a file of a segment with bytes");
         let replica = listed.unwrap_or_else(|| ReplicaHome::Hot.replica(inner));
         let replicas = replicas_owned_by(record, replica);
         catalogue.set_replicas(segment, record.changes, replicas).await?;

@@ -83,8 +83,8 @@ pub(super) fn replicas_with(record: &SegmentRecord, replica: Replica) -> Vec<Rep
 
 /// Returns the replicas of a segment with this one as that of the owner, before the others.
 pub(super) fn replicas_owned_by(record: &SegmentRecord, replica: Replica) -> Vec<Replica> {
-    let others = record.replicas.iter().filter(|of| of.node != replica.node).cloned();
-    let others: Vec<Replica> = others.collect();
+    let own = replica.node;
+    let others = record.replicas.iter().filter(|of| of.node != own).cloned();
     std::iter::once(replica).chain(others).collect()
 }
 

@@ -11,7 +11,7 @@
 //! storage node has joined or returned: the next segments have more. It also gives up those with a replica on
 //! a node that leaves, all those of this node if it leaves itself.
 //!
-//! A removed node never answers. If the others are too few to know every acknowledged byte, the segment is
+//! A removed node never answers. If the others are too few to have every acknowledged byte, the segment is
 //! sealed at what they have, and the possible loss is logged as an error.
 //!
 //! Any node may recover any segment at any time without a further loss: the first seal decides, and every
@@ -180,27 +180,29 @@ struct OpenRecords {
 }
 
 /// Returns the open segments of the node `own` that have a replica on a node that leaves, or fewer replicas
-/// than they could have. Of the latter, one that was opened without any follower is given up at once; one
+/// than they could have. Of the latter, one that was opened without any follower is given up at once. One
 /// with some is given up after a while, so that a node that comes and goes does not cause many short
-/// segments.
+/// segments, and not for a full node, which would not follow the next segment either.
 fn narrow_segments(
     open: &[SegmentRecord],
     own: NodeId,
     nodes: &[StorageNode],
     now: Timestamp,
 ) -> Vec<SegmentId> {
-    let usable = nodes.iter().filter(|node| !node.is_leaving && (node.is_reachable || node.node == own));
-    let wanted = COPIES.min(usable.count());
+    let is_usable = |node: &&StorageNode| !node.is_leaving && (node.is_reachable || node.node == own);
+    let usable = nodes.iter().filter(is_usable).count();
+    let with_space = nodes.iter().filter(is_usable).filter(|node| !node.is_full).count();
     let does_any_stay = nodes.iter().any(|node| node.node != own && !node.is_leaving);
     let leaves = |replica: &Replica| {
         nodes.iter().any(|node| node.node.0 == replica.node && node.is_leaving && does_any_stay)
     };
     let age_ms = |record: &SegmentRecord| now.as_millis().saturating_sub(record.created_ms);
-    let is_narrow = |record: &&SegmentRecord| {
-        let has_waited = record.replicas.len() == 1 || age_ms(record) >= NARROW_MS_MAX;
-        record.replicas.iter().any(leaves) || record.replicas.len() < wanted && has_waited
+    let is_narrow = |record: &&SegmentRecord| match record.replicas.len() {
+        1 => usable > 1,
+        replicas => replicas < COPIES.min(with_space) && age_ms(record) >= NARROW_MS_MAX,
     };
-    open.iter().filter(is_narrow).map(SegmentRecord::segment_id).collect()
+    let is_given_up = |record: &&SegmentRecord| record.replicas.iter().any(leaves) || is_narrow(record);
+    open.iter().filter(is_given_up).map(SegmentRecord::segment_id).collect()
 }
 
 async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result<OpenRecords, MoveStepError> {
@@ -375,5 +377,16 @@ mod tests {
         assert_eq!(given_up(2, 1_000), [SegmentId(1)]);
         assert_eq!(given_up(3, 60_999), [SegmentId(1)]);
         assert_eq!(given_up(3, 61_000), [SegmentId(1), SegmentId(2)]);
+    }
+
+    #[test]
+    fn a_pair_is_not_given_up_for_a_full_node() {
+        let records = [open(1, &[1]), open(2, &[1, 2])];
+        let mut nodes = nodes(3, &[]);
+        nodes[2].is_full = true;
+        let given_up = |nodes: &[StorageNode]| narrow_segments(&records, NodeId(1), nodes, Timestamp(61_000));
+        assert_eq!(given_up(&nodes), [SegmentId(1)], "the next one has two replicas");
+        nodes[2].is_full = false;
+        assert_eq!(given_up(&nodes), [SegmentId(1), SegmentId(2)]);
     }
 }
