@@ -32,8 +32,8 @@ pub(super) fn names_with(cluster: &TestCluster, id: usize, part: &str) -> Vec<St
     names.filter(|name| name.contains(part)).collect()
 }
 
-/// Waits until these nodes have the same segments and the first node describes no missing and no bad copy. Files
-/// of segments that ended without a record are removed from one node later than from another.
+/// Waits until these nodes have the same segments and the first node describes no missing and no bad copy.
+/// Files of segments that ended without a record are removed from one node later than from another.
 pub(super) fn until_copied(cluster: &TestCluster, nodes: &[usize]) {
     let _shown = ShownIfUnequal { cluster, nodes };
     wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are copied"), || {
