@@ -138,16 +138,17 @@ impl Lineage {
         if *found == self.own {
             return Kinship::Own;
         }
-        let here = (found.cluster, found.node) == (self.own.cluster, self.own.node);
-        if here && self.earlier.contains(&found.incarnation) { Kinship::Earlier } else { Kinship::Foreign }
+        // A recovered server has another cluster than its earlier timelines, whose random numbers are unique.
+        let is_here = found.node == self.own.node;
+        if is_here && self.earlier.contains(&found.incarnation) { Kinship::Earlier } else { Kinship::Foreign }
     }
 
     /// True if a segment whose header has this cluster and incarnation was written by this server or by a
     /// timeline that it descends from.
     #[must_use]
     pub fn has_written(&self, cluster: ClusterId, incarnation: Incarnation) -> bool {
-        cluster == self.own.cluster
-            && (incarnation == self.own.incarnation || self.earlier.contains(&incarnation))
+        (cluster, incarnation) == (self.own.cluster, self.own.incarnation)
+            || self.earlier.contains(&incarnation)
     }
 }
 
@@ -188,12 +189,13 @@ mod tests {
             (identity(1, 4, 3), Kinship::Foreign),
             (identity(1, 4, 7), Kinship::Foreign),
             (identity(5, 2, 3), Kinship::Foreign),
-            (identity(5, 2, 7), Kinship::Foreign),
+            (identity(5, 2, 7), Kinship::Earlier),
         ] {
             assert_eq!(lineage.kinship(&found), kinship, "{found}");
         }
         assert!(lineage.has_written(ClusterId(1), Incarnation(7)));
         assert!(!lineage.has_written(ClusterId(1), Incarnation(8)));
         assert!(!lineage.has_written(ClusterId(5), Incarnation(3)));
+        assert!(lineage.has_written(ClusterId(5), Incarnation(7)), "before a recovery");
     }
 }

@@ -545,6 +545,10 @@ pub const JOIN_TOKENS_MAX: usize = 64;
 pub const JOIN_TOKEN_MS_MAX: i64 = JOIN_TOKEN_SECS * 1000;
 /// Addresses of other nodes in the configuration, and in a request to join. One that answers is enough.
 pub const CLUSTER_SEEDS_MAX: usize = 64;
+/// Ids of bodies and segments that a recovery skips: more than destroyed nodes can have given out.
+pub const RECOVERY_SKIPPED_IDS: u64 = 1 << 40;
+/// Segments without another copy that the refusal to replace their directory names.
+pub const REPLACED_ONLY_COPIES_NAMED_MAX: usize = 20;
 /// Certificate authorities of the cluster: the one in use, and the next one while nodes change to it.
 pub const AUTHORITIES_MAX: usize = 2;
 /// Bytes of an authority's certificate, and of its sealed key. An ECDSA certificate has about 500.

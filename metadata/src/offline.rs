@@ -14,6 +14,7 @@ mod finding;
 pub(crate) mod logs;
 mod problem;
 mod rebuild;
+mod recover;
 mod repair;
 #[cfg(test)]
 mod row_tests;
@@ -33,6 +34,7 @@ pub use rebuild::{
     CheckpointDir, RebuildError, RebuildLog, RebuildReport, check_checkpoint, copy_closed,
     foreign_checkpoint, rebuild, remove_checkpoint, unexpected_checkpoint,
 };
+pub use recover::{CatalogueRecovery, RecoveredCatalogue, recover_catalogue};
 pub use repair::{rebuild_log, recount, repair_current_files, repair_log};
 
 pub use tail::{LogTail, check_tail, restart_log};

@@ -18,8 +18,8 @@ use mlgw_metadata::{BarrierScope, Catalogue, ProposeError};
 use mlgw_store::node_file::NodeDescription;
 use mlgw_transport::{BadPeerAddress, PeerAddress, ServiceRefusal};
 use mlgw_trust::{
-    BadCertificateRequest, CertificateRequest, ClusterAuthority, PublicKeyHash, StoredToken, TokenId,
-    TokenRefusal, TokenUse, judge_token,
+    BadCertificateRequest, CertificateRequest, CertifiedNode, ClusterAuthority, PublicKeyHash, StoredToken,
+    TokenId, TokenRefusal, TokenUse, judge_token,
 };
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
@@ -164,6 +164,9 @@ struct MemberSecrets {
     cluster_key: Zeroizing<String>,
 }
 
+/// Id of a node that is not admitted yet.
+const NOT_ADMITTED: NodeId = NodeId(0);
+
 /// A node that was admitted.
 struct AdmittedNode {
     record: Node,
@@ -213,7 +216,7 @@ impl Admission {
             return Err(JoinRefusal::Unable(format!("its clock deviates by {skew_ms} ms")));
         }
         // A member that cannot sign must not use up the token.
-        let secrets = self.secrets().await?;
+        self.secrets(NOT_ADMITTED).await?;
         let command = AdmitNode {
             token: request.token.0,
             secret_hash: secret_hash.to_vec(),
@@ -226,6 +229,9 @@ impl Admission {
             ..AdmitNode::default()
         };
         let record = self.catalogue.admit_node(command).await.map_err(JoinRefusal::of_proposal)?;
+        // An authority that was recorded before the node is among those that it gets. One that is recorded
+        // later waits for its report.
+        let secrets = self.secrets(record.node_id()).await?;
         let answer = self.answer(&record, &certificate_request, secrets)?;
         Ok(AdmittedNode { record, answer })
     }
@@ -249,12 +255,13 @@ impl Admission {
         Ok(stored.secret_hash)
     }
 
-    /// Opens the authority, and reads the key of the cluster.
-    async fn secrets(&self) -> Result<MemberSecrets, JoinRefusal> {
+    /// Opens the authority that signs certificates of `node`, and reads the key of the cluster.
+    async fn secrets(&self, node: NodeId) -> Result<MemberSecrets, JoinRefusal> {
         let (catalogue, sealer) = (self.catalogue.clone(), self.sealer.clone());
-        let (dir, cluster) = (self.dir.clone(), self.description.cluster);
+        let named = CertifiedNode { cluster: self.description.cluster, node };
+        let dir = self.dir.clone();
         let opened = spawn_blocking(move || -> Result<MemberSecrets, JoinRefusal> {
-            let authority = open_authority(&catalogue, &sealer, cluster)?;
+            let authority = open_authority(&catalogue, &sealer, named)?;
             let authority =
                 authority.ok_or_else(|| JoinRefusal::Unable("the cluster has no authority".to_owned()))?;
             let authorities = signer_first(authority.certificate(), trusted_authorities(&catalogue)?);

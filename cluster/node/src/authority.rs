@@ -1,19 +1,20 @@
 //! The authority of the cluster in the catalogue: its certificate, and its private key sealed with the key of
 //! the cluster.
 //!
-//! Every member can open it, so every member admits nodes and renews its own certificate. The newest
-//! authority signs; the others are trusted until an operator removes them. All copies of the private key in
-//! memory are wiped. The row is one command of the catalogue, so after a power loss it is complete or absent.
+//! Every member can open it, so every member admits nodes and renews its own certificate. While an authority
+//! is replaced there are two ([`crate::rotation`]). All copies of the private key in memory are wiped. The
+//! row is one command of the catalogue, so after a power loss it is complete or absent.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use mlgw_common::{ClusterId, Timestamp};
+use mlgw_common::{ClusterId, NodeId, Timestamp};
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_formats::command::Reject;
-use mlgw_formats::schema::AuthorityRecord;
+use mlgw_formats::schema::{AuthorityRecord, Node};
 use mlgw_metadata::{BarrierError, BarrierScope, Catalogue, ProposeError, ReadError};
-use mlgw_trust::{AuthorityError, AuthorityHash, ClusterAuthority};
+use mlgw_trust::{AuthorityError, AuthorityHash, CertifiedNode, ClusterAuthority};
 use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Name under which the key is sealed. No access key has an '@', so neither opens as the other.
@@ -45,34 +46,49 @@ pub enum AuthorityRowError {
     Authority(#[from] AuthorityError),
 }
 
-/// Opens the newest authority, which signs; `None` if there is none.
+/// Opens the authority that signs certificates of `node`; `None` if there is none.
 ///
 /// # Errors
 /// See [`AuthorityRowError`].
 pub(crate) fn open_authority(
     catalogue: &Catalogue,
     sealer: &Sealer,
-    cluster: ClusterId,
+    named: CertifiedNode,
 ) -> Result<Option<ClusterAuthority>, AuthorityRowError> {
-    let Some(record) = catalogue.authority()? else { return Ok(None) };
-    let key = open_key(sealer, &record.sealed_key)?;
-    let certificate = CertificateDer::from(record.certificate);
-    Ok(Some(ClusterAuthority::open(cluster, certificate, &key)?))
+    let records = catalogue.authorities()?;
+    let record = signing_record(&records, &catalogue.nodes(), named.node);
+    record.map(|record| open_record(record, sealer, named.cluster)).transpose()
 }
 
-/// Creates the authority of a cluster that has none, and opens the one of any other.
+/// Opens the authority of a record.
 ///
 /// # Errors
 /// See [`AuthorityRowError`].
-pub(crate) async fn create_authority(
-    catalogue: &Catalogue,
+pub(crate) fn open_record(
+    record: &AuthorityRecord,
+    sealer: &Sealer,
+    cluster: ClusterId,
+) -> Result<ClusterAuthority, AuthorityRowError> {
+    let key = open_key(sealer, &record.sealed_key)?;
+    let certificate = CertificateDer::from(record.certificate.clone());
+    Ok(ClusterAuthority::open(cluster, certificate, &key)?)
+}
+
+/// A new authority, and its record.
+pub(crate) struct NewAuthority {
+    authority: ClusterAuthority,
+    pub(crate) record: AuthorityRecord,
+}
+
+/// Makes an authority that is not recorded yet.
+///
+/// # Errors
+/// See [`AuthorityRowError`].
+pub(crate) fn create_record(
     sealer: &Sealer,
     cluster: ClusterId,
     now: Timestamp,
-) -> Result<ClusterAuthority, AuthorityRowError> {
-    if let Some(authority) = open_authority(catalogue, sealer, cluster)? {
-        return Ok(authority);
-    }
+) -> Result<NewAuthority, AuthorityRowError> {
     let authority = ClusterAuthority::create(cluster, now)?;
     let record = AuthorityRecord {
         certificate: authority.certificate().to_vec(),
@@ -81,6 +97,24 @@ pub(crate) async fn create_authority(
         created_ms: now.as_millis(),
         ..AuthorityRecord::default()
     };
+    Ok(NewAuthority { authority, record })
+}
+
+/// Creates the authority of a cluster that has none, and opens the one of any other. `named` is the node that
+/// creates it.
+///
+/// # Errors
+/// See [`AuthorityRowError`].
+pub(crate) async fn create_authority(
+    catalogue: &Catalogue,
+    sealer: &Sealer,
+    named: CertifiedNode,
+    now: Timestamp,
+) -> Result<ClusterAuthority, AuthorityRowError> {
+    if let Some(authority) = open_authority(catalogue, sealer, named)? {
+        return Ok(authority);
+    }
+    let NewAuthority { authority, record } = create_record(sealer, named.cluster, now)?;
     match catalogue.put_authority(record, 0).await {
         Ok(_) => Ok(authority),
         // Another node was quicker, or this row may have been written.
@@ -88,7 +122,7 @@ pub(crate) async fn create_authority(
             error @ (ProposeError::Rejected(Reject::AuthorityChanged { .. }) | ProposeError::UnknownOutcome),
         ) => {
             catalogue.barrier(BarrierScope::System).await?;
-            open_authority(catalogue, sealer, cluster)?.ok_or(AuthorityRowError::Propose(error))
+            open_authority(catalogue, sealer, named)?.ok_or(AuthorityRowError::Propose(error))
         }
         Err(error) => Err(error.into()),
     }
@@ -105,15 +139,32 @@ pub(crate) fn trusted_authorities(
     Ok(records.map(|record| CertificateDer::from(record.certificate)).collect())
 }
 
-/// Hash of the newest authority, for a token; `None` if there is none.
+/// Hash of the authority whose certificates the members present, for a token; `None` if there is none.
 ///
 /// # Errors
 /// If the row cannot be read.
-pub(crate) fn newest_authority_hash(
+pub(crate) fn presented_authority_hash(
     catalogue: &Catalogue,
 ) -> Result<Option<AuthorityHash>, AuthorityRowError> {
-    let newest = catalogue.authority()?;
-    Ok(newest.map(|record| AuthorityHash::of(&CertificateDer::from(record.certificate))))
+    let records = catalogue.authorities()?;
+    // Node 0 is none: all nodes count.
+    let presented = signing_record(&records, &catalogue.nodes(), NodeId(0));
+    Ok(presented.map(|record| AuthorityHash::of(&CertificateDer::from(&record.certificate[..]))))
+}
+
+/// Returns the authority that signs certificates of `node`: the newest one if all other nodes trust it, and
+/// the one before it until then. `records` are those of the authorities, the newest last.
+pub(crate) fn signing_record<'a>(
+    records: &'a [AuthorityRecord],
+    nodes: &[Arc<Node>],
+    node: NodeId,
+) -> Option<&'a AuthorityRecord> {
+    let newest = records.last()?;
+    let others = nodes.iter().filter(|other| other.is_staying() && other.node_id() != node);
+    match records.iter().rev().nth(1) {
+        Some(before) if !others.clone().all(|other| other.trusted_authority >= newest.number) => Some(before),
+        _ => Some(newest),
+    }
 }
 
 /// Certificates that a node stores with one that `signer` signed: `signer` first, then the others. Between
@@ -143,19 +194,20 @@ fn open_key(sealer: &Sealer, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Author
 #[cfg(test)]
 mod tests {
     use super::{
-        AuthorityRowError, SEALED_NAME, create_authority, newest_authority_hash, open_authority, open_key,
+        AuthorityRowError, SEALED_NAME, create_authority, open_authority, open_key, presented_authority_hash,
         seal_key, signer_first, trusted_authorities,
     };
-    use mlgw_common::{ClusterId, SystemClock, Timestamp};
+    use mlgw_common::{ClusterId, NodeId, SystemClock, Timestamp};
     use mlgw_credentials::Sealer;
     use mlgw_formats::cluster_version::MEMBERSHIP_CLUSTER_VERSION;
     use mlgw_formats::schema::AuthorityRecord;
     use mlgw_metadata::{Catalogue, CatalogueOptions};
-    use mlgw_trust::ClusterAuthority;
+    use mlgw_trust::{CertifiedNode, ClusterAuthority};
     use std::path::Path;
     use std::sync::Arc;
 
     const CLUSTER: ClusterId = ClusterId(5);
+    const NAMED: CertifiedNode = CertifiedNode { cluster: CLUSTER, node: NodeId(1) };
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
     async fn catalogue(dir: &Path) -> Catalogue {
@@ -170,20 +222,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let catalogue = catalogue(dir.path()).await;
         let sealer = Sealer::open_or_create(dir.path()).unwrap();
-        assert!(open_authority(&catalogue, &sealer, CLUSTER).unwrap().is_none());
-        assert_eq!(newest_authority_hash(&catalogue).unwrap(), None);
-        let create = || create_authority(&catalogue, &sealer, CLUSTER, NOW);
+        assert!(open_authority(&catalogue, &sealer, NAMED).unwrap().is_none());
+        assert_eq!(presented_authority_hash(&catalogue).unwrap(), None);
+        let create = || create_authority(&catalogue, &sealer, NAMED, NOW);
         let (one, two) = tokio::join!(create(), create());
         let hash = one.unwrap().hash();
         assert_eq!(two.unwrap().hash(), hash, "the slower one opens that of the other");
         assert_eq!(create().await.unwrap().hash(), hash);
-        let opened = open_authority(&catalogue, &sealer, CLUSTER).unwrap().unwrap();
+        let opened = open_authority(&catalogue, &sealer, NAMED).unwrap().unwrap();
         assert_eq!(opened.hash(), hash);
-        assert_eq!(newest_authority_hash(&catalogue).unwrap(), Some(hash));
+        assert_eq!(presented_authority_hash(&catalogue).unwrap(), Some(hash));
         assert_eq!(trusted_authorities(&catalogue).unwrap(), [opened.certificate().clone()]);
         let elsewhere = tempfile::tempdir().unwrap();
         let other = Sealer::open_or_create(elsewhere.path()).unwrap();
-        let refused = open_authority(&catalogue, &other, CLUSTER).unwrap_err();
+        let refused = open_authority(&catalogue, &other, NAMED).unwrap_err();
         assert!(matches!(refused, AuthorityRowError::Seal(_)), "{refused}");
         catalogue.shutdown().await;
     }
@@ -193,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let catalogue = catalogue(dir.path()).await;
         let sealer = Sealer::open_or_create(dir.path()).unwrap();
-        let first = create_authority(&catalogue, &sealer, CLUSTER, NOW).await.unwrap();
+        let first = create_authority(&catalogue, &sealer, NAMED, NOW).await.unwrap();
         let second = ClusterAuthority::create(CLUSTER, NOW).unwrap();
         let record = AuthorityRecord {
             certificate: second.certificate().to_vec(),
@@ -201,7 +253,7 @@ mod tests {
             ..AuthorityRecord::default()
         };
         catalogue.put_authority(record, 1).await.unwrap();
-        let opened = open_authority(&catalogue, &sealer, CLUSTER).unwrap().unwrap();
+        let opened = open_authority(&catalogue, &sealer, NAMED).unwrap().unwrap();
         assert_eq!(opened.hash(), second.hash());
         let trusted = trusted_authorities(&catalogue).unwrap();
         assert_eq!(trusted, [second.certificate().clone(), first.certificate().clone()]);

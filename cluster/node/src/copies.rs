@@ -51,6 +51,7 @@ impl LeavingNode {
 }
 
 /// The storage nodes of the cluster, from the rows of nodes and the probes.
+#[derive(Clone)]
 pub(crate) struct ClusterStorageNodes {
     pub(crate) own: NodeId,
     pub(crate) catalogue: Catalogue,

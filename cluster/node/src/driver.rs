@@ -4,8 +4,11 @@
 //! earlier one, so a step that failed or whose outcome is unknown is decided anew from the facts. Nothing is
 //! stored here.
 
-use crate::facts::{SYSTEM_GROUP, decision_input};
+use crate::copies::ClusterStorageNodes;
+use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input};
 use crate::probes::Probes;
+use crate::replacing::ReplacedNodes;
+use crate::rotation::end_rotation;
 use crate::routes::serving_nodes;
 use crate::services::NodeServices;
 use mlgw_common::NodeId;
@@ -15,19 +18,15 @@ use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::Node;
 use mlgw_membership::{MemberStep, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time until the facts are collected again.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Reasons to wait, by group. Only groups that this node leads have one.
-pub(crate) type GroupWaits = Arc<Mutex<BTreeMap<u32, WaitReason>>>;
-
 /// The driver of a node.
 pub(crate) struct MembershipDriver {
+    pub(crate) own: NodeId,
     pub(crate) catalogue: Catalogue,
     pub(crate) probes: Arc<Probes>,
     pub(crate) services: NodeServices,
@@ -37,12 +36,20 @@ pub(crate) struct MembershipDriver {
 impl MembershipDriver {
     /// Decides and acts until the future is dropped.
     pub(crate) async fn run(self) {
+        let mut replaced = ReplacedNodes::default();
+        let storage = ClusterStorageNodes {
+            own: self.own,
+            catalogue: self.catalogue.clone(),
+            probes: Arc::clone(&self.probes),
+        };
         loop {
             let changed = self.catalogue.node_changed();
             for group in self.catalogue.groups() {
                 self.advance(group).await;
             }
             self.raise_cluster_version().await;
+            end_rotation(&self.catalogue).await;
+            replaced.advance(&storage).await;
             // Whether the time or a change ended the wait makes no difference.
             let _ = timeout(INTERVAL, changed).await;
         }

@@ -2,10 +2,16 @@
 
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Node, NodeRole};
-use mlgw_membership::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
+use mlgw_membership::{
+    ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership, WaitReason,
+};
 use mlgw_metadata::{GroupMembers, MemberRole};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Reasons to wait, by group. Only groups that this node leads have one.
+pub(crate) type GroupWaits = Arc<Mutex<BTreeMap<u32, WaitReason>>>;
 
 /// The group whose members are all nodes.
 pub(crate) const SYSTEM_GROUP: u32 = 0;

@@ -79,6 +79,29 @@ pub enum LeaveError {
         /// The node.
         node: NodeId,
     },
+    /// A node that is to be replaced does not answer.
+    #[error(
+        "node {node} does not answer, so it cannot be drained: start it, or give --lost if it never returns"
+    )]
+    Silent {
+        /// The node.
+        node: NodeId,
+    },
+    /// A gateway has nothing that another node could take.
+    #[error("node {node} is a gateway and stores nothing: join another one, and remove it")]
+    Gateway {
+        /// The node.
+        node: NodeId,
+    },
+    /// The node that is to take the place of another one cannot.
+    #[error(
+        "node {node} is no other active storage node: join it, start it, and wait until `mlgw cluster \
+         status` reports it as active"
+    )]
+    NoReplacement {
+        /// The node.
+        node: NodeId,
+    },
     /// The rows of this node may be old.
     #[error(transparent)]
     Barrier(#[from] BarrierError),
@@ -103,9 +126,19 @@ impl ClusterNode {
         if known.state() == NodeState::Draining {
             return Ok(Node::clone(&known));
         }
+        self.drain_for(node, copies, None).await
+    }
+
+    /// Drains a node that may leave, whose place `new` takes if it is given.
+    pub(crate) async fn drain_for(
+        &self,
+        node: NodeId,
+        copies: usize,
+        new: Option<NodeId>,
+    ) -> Result<Node, LeaveError> {
         let catalogue = &self.shared.catalogue;
         check_left(&catalogue.nodes(), node, copies)?;
-        let drained = catalogue.drain_node(node).await?;
+        let drained = catalogue.drain_node(node, new).await?;
         self.current_node(node).await?;
         // Another node may have been drained meanwhile.
         if let Err(error) = check_left(&catalogue.nodes(), node, copies) {
@@ -164,7 +197,7 @@ impl ClusterNode {
     }
 
     /// Returns the record of a node that may leave, from current rows.
-    async fn current_node(&self, node: NodeId) -> Result<Arc<Node>, LeaveError> {
+    pub(crate) async fn current_node(&self, node: NodeId) -> Result<Arc<Node>, LeaveError> {
         let catalogue = &self.shared.catalogue;
         catalogue.barrier(BarrierScope::System).await?;
         if node == FIRST_NODE {

@@ -14,6 +14,7 @@
 
 mod addresses;
 mod admission;
+mod authorities;
 mod authority;
 mod book;
 mod connections;
@@ -30,8 +31,10 @@ mod prepared;
 mod probes;
 mod refusals;
 mod renewal;
+mod replacing;
 mod replicas;
 mod reports;
+mod rotation;
 mod routes;
 mod seeds;
 mod services;
@@ -39,6 +42,7 @@ mod status;
 mod streams;
 mod tokens;
 
+pub use authorities::AuthorityChange;
 pub use authority::AuthorityRowError;
 pub use connections::ChannelTotals;
 pub use copies::{CopyStatus, LeavingNode};
@@ -47,7 +51,9 @@ pub use leaving::{DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode};
 pub use mlgw_replication::LeavingCounts;
 pub use node::ClusterNode;
 pub use prepared::{NodeError, NodeOptions, PreparedNode};
+pub use replacing::ReplacedNode;
 pub use replicas::{SegmentServer, SegmentSpace};
+pub use rotation::RotationError;
 pub use routes::FIRST_NODE;
 pub use services::RequestServer;
 pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};

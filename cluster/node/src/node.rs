@@ -5,7 +5,7 @@
 
 use crate::connections::{ChannelTotals, channel_totals};
 use crate::copies::{ClusterStorageNodes, CopyStatus};
-use crate::driver::GroupWaits;
+use crate::facts::GroupWaits;
 use crate::peers::RunningTransport;
 use crate::probes::Probes;
 use crate::replicas::{SegmentServer, TransportSegmentPeers};
@@ -18,6 +18,7 @@ use crate::tokens::{NewToken, TokenError, create_token};
 use crate::{book, renewal::CertificateEnd};
 use mlgw_common::time::timeout;
 use mlgw_common::{CheckedClock, ClusterId, NodeId};
+use mlgw_credentials::Sealer;
 use mlgw_forwarding::{MemberStreams, RouteTable};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
@@ -44,6 +45,7 @@ pub(crate) struct NodeState {
     pub(crate) cluster: ClusterId,
     pub(crate) own: NodeId,
     pub(crate) clock: CheckedClock,
+    pub(crate) sealer: Sealer,
     pub(crate) catalogue: Catalogue,
     pub(crate) transport: Arc<RunningTransport>,
     pub(crate) services: NodeServices,

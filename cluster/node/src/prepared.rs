@@ -6,8 +6,10 @@
 
 use crate::addresses::AddressFinder;
 use crate::admission::Admission;
+use crate::authorities::AuthorityState;
 use crate::authority::{AuthorityRowError, create_authority, trusted_authorities};
 use crate::driver::MembershipDriver;
+use crate::facts::GroupWaits;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
 use crate::probes::{NodeProber, Probes, has_majorities};
@@ -28,7 +30,8 @@ use mlgw_transport::{
     AddressBook, BadPeerAddress, ClusterTransport, PeerAddress, TransportConfig, TransportError, WireVersions,
 };
 use mlgw_trust::{
-    AuthorityError, NodeCredentials, NodeFiles, NodeFilesError, NodeStart, PeerStarts, StartsFileError,
+    AuthorityError, CertifiedNode, NodeCredentials, NodeFiles, NodeFilesError, NodeStart, PeerStarts,
+    StartsFileError,
 };
 use std::io;
 use std::path::PathBuf;
@@ -222,7 +225,8 @@ impl PreparedNode {
         if catalogue.cluster_version() < CLUSTER_VERSION {
             catalogue.raise_cluster_version(CLUSTER_VERSION).await?;
         }
-        let authority = create_authority(catalogue, sealer, description.cluster, now).await?;
+        let named = CertifiedNode { cluster: description.cluster, node: self.own };
+        let authority = create_authority(catalogue, sealer, named, now).await?;
         let request = self.files.key()?.request().map_err(NodeFilesError::from)?;
         let issued = authority.sign(&request, self.own, now)?;
         self.files.store_certificate(&issued, &trusted_authorities(catalogue)?)?;
@@ -239,6 +243,8 @@ impl PreparedNode {
             start: RecordedStart { incarnation: incarnation.0, counter, nonce },
             key_hash: credentials.key().public_hash().0.to_vec(),
             is_serving: false,
+            authority: 0,
+            trusted_authority: 0,
         }
     }
 }
@@ -266,19 +272,21 @@ impl StartedParts {
         report: NodeReport,
     ) -> ClusterNode {
         let (own, clock) = (self.own, self.options.clock);
-        let (probes, waits) = (Arc::new(Probes::default()), crate::driver::GroupWaits::default());
+        let (probes, waits) = (Arc::new(Probes::default()), GroupWaits::default());
         let serving = Arc::new(ServingState::default());
         let certificate = Arc::new(CertificateEnd::new(&credentials));
+        let authorities = Arc::new(AuthorityState::default());
         let (sender, routes) = watch::channel(Arc::new(current_table(&catalogue)));
         let (are_reached, majorities) = watch::channel(has_majorities(&catalogue, own, &probes));
         let mut tasks = JoinSet::new();
         let renewal = CertificateRenewal {
             catalogue: catalogue.clone(),
-            sealer: self.options.sealer,
+            sealer: self.options.sealer.clone(),
             files: self.files,
             transport: transport.clone(),
             clock: self.checked.clone(),
             end: Arc::clone(&certificate),
+            authorities: Arc::clone(&authorities),
         };
         tasks.spawn(renewal.run(credentials));
         let seeds = SeedDialer { seeds: self.options.seeds, own: self.address, probes: Arc::clone(&probes) };
@@ -294,15 +302,13 @@ impl StartedParts {
             checks: self.checks,
         };
         tasks.spawn(prober.run());
-        let finder = AddressFinder {
-            own,
-            catalogue: catalogue.clone(),
-            probes: Arc::clone(&probes),
-            transport: Arc::clone(&self.running),
-        };
+        let transport = Arc::clone(&self.running);
+        let finder =
+            AddressFinder { own, catalogue: catalogue.clone(), probes: Arc::clone(&probes), transport };
         tasks.spawn(finder.run());
-        tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving)));
+        tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving), authorities));
         let driver = MembershipDriver {
+            own,
             catalogue: catalogue.clone(),
             probes: Arc::clone(&probes),
             services: services.clone(),
@@ -313,6 +319,7 @@ impl StartedParts {
             cluster: self.options.description.cluster,
             own,
             clock: self.checked,
+            sealer: self.options.sealer,
             catalogue,
             transport: self.running,
             services,

@@ -2,14 +2,16 @@
 //!
 //! A member has the rows of the system group and the key of the cluster, so it signs its next certificate by
 //! itself: also alone, and also after the last one has ended. An authority that is added is trusted at once,
-//! and signs this node's certificate a day later, when all nodes that run trust it. A certificate is stored
-//! before it is used, as one file with the authorities, so a power loss leaves the old one or the next one.
+//! and signs this node's certificate when all nodes have reported that they trust it ([`crate::rotation`]). A
+//! certificate is stored before it is used, as one file with the authorities, so a power loss leaves the old
+//! one or the next one. What is reported of it is in use.
 
-use crate::authority::{AuthorityRowError, open_authority, signer_first, trusted_authorities};
-use mlgw_common::time::sleep;
+use crate::authorities::{AuthorityState, has_signed, held_authorities};
+use crate::authority::{AuthorityRowError, open_record, signer_first, signing_record, trusted_authorities};
+use mlgw_common::time::{Instant, sleep, timeout};
 use mlgw_common::{CheckedClock, Clock as _, Timestamp};
 use mlgw_credentials::Sealer;
-use mlgw_formats::schema::AuthorityRecord;
+use mlgw_formats::schema::{AuthorityRecord, Node};
 use mlgw_metadata::{BarrierError, BarrierScope, Catalogue, ReadError};
 use mlgw_transport::{ClusterTransport, TransportError};
 use mlgw_trust::{
@@ -22,14 +24,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// Interval between checks.
-const CHECK_INTERVAL: Duration = Duration::from_hours(1);
+/// Longest time between checks. A change of a node, such as the trust in a new authority, is one earlier.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Wait after a check that failed.
 const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Time after which the nodes trust an authority that was added: they check every hour.
-const TRUST_MS: i64 = 24 * 60 * 60 * 1000;
+/// Interval between warnings.
+const WARN_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Error of a renewal.
 #[derive(Debug, thiserror::Error)]
@@ -70,10 +72,21 @@ pub(crate) enum CertificateWork {
     Nothing,
     /// The certificate stays; other authorities are trusted.
     Trust,
-    /// The newest authority is to sign, because the authority that signed is replaced.
+    /// Another authority is to sign, because the one that signed is replaced.
     Replace,
-    /// The newest authority is to sign, because of the age of the certificate.
+    /// The certificate is to be signed again, because of its age.
     Renew,
+}
+
+/// Returns the authority that signs the next certificate: that of [`signing_record`], but never an older one
+/// than signed the last one.
+fn next_signer<'a>(
+    held: &NodeCredentials,
+    records: &'a [AuthorityRecord],
+    nodes: &[Arc<Node>],
+) -> Option<&'a AuthorityRecord> {
+    let newest = records.last()?;
+    if has_signed(newest, held) { Some(newest) } else { signing_record(records, nodes, held.node().node) }
 }
 
 /// Decides what is to be done with the certificate in `held`. `records` are those of the authorities, the
@@ -82,23 +95,20 @@ pub(crate) enum CertificateWork {
 pub(crate) fn certificate_work(
     held: &NodeCredentials,
     records: &[AuthorityRecord],
+    nodes: &[Arc<Node>],
     now: Timestamp,
 ) -> CertificateWork {
     // A member without rows has received nothing yet.
-    let Some(newest) = records.last() else { return CertificateWork::Nothing };
-    let has_signed = |record: &AuthorityRecord| {
-        held.authorities().first().is_some_and(|signer| signer[..] == record.certificate[..])
-    };
-    let is_signer_trusted = records.iter().any(has_signed);
-    let is_newest_trusted = newest.created_ms.saturating_add(TRUST_MS) <= now.as_millis();
+    let Some(signer) = next_signer(held, records, nodes) else { return CertificateWork::Nothing };
+    let is_signer_trusted = records.iter().any(|record| has_signed(record, held));
     match held.validity().age(now) {
         // A certificate that begins later was signed while the clock of this machine was ahead.
         CertificateAge::NotYetValid | CertificateAge::ExpiresSoon | CertificateAge::Expired => {
             CertificateWork::Renew
         }
         _ if !is_signer_trusted => CertificateWork::Replace,
-        CertificateAge::RenewalDue if has_signed(newest) => CertificateWork::Renew,
-        CertificateAge::Fresh | CertificateAge::RenewalDue if !has_signed(newest) && is_newest_trusted => {
+        CertificateAge::RenewalDue if has_signed(signer, held) => CertificateWork::Renew,
+        CertificateAge::Fresh | CertificateAge::RenewalDue if !has_signed(signer, held) => {
             CertificateWork::Replace
         }
         CertificateAge::Fresh | CertificateAge::RenewalDue if is_same_set(held, records) => {
@@ -148,29 +158,37 @@ pub(crate) struct CertificateRenewal {
     pub(crate) clock: CheckedClock,
     /// End of the certificate, kept up to date.
     pub(crate) end: Arc<CertificateEnd>,
+    /// Authorities of the certificate, kept up to date.
+    pub(crate) authorities: Arc<AuthorityState>,
 }
 
 impl CertificateRenewal {
-    /// Checks the certificate every hour, from now on. Ends when the future is dropped.
+    /// Checks the certificate from now on, and after changes of nodes. Ends when the future is dropped.
     pub(crate) async fn run(self, credentials: NodeCredentials) {
         let mut held = credentials;
+        let mut warned: Option<Instant> = None;
         loop {
-            let wait = match self.check(&held).await {
-                Ok(next) => {
-                    held = next.unwrap_or(held);
-                    // A clock that was just wrong may change again.
-                    match held.validity().age(self.clock.now()) {
-                        CertificateAge::Fresh | CertificateAge::RenewalDue => CHECK_INTERVAL,
-                        _ => RETRY_INTERVAL,
-                    }
-                }
+            let changed = self.catalogue.node_changed();
+            let checked = self.check(&held).await;
+            let is_checked = checked.is_ok();
+            match checked {
+                Ok(next) => held = next.unwrap_or(held),
                 Err(error) => {
                     tracing::error!(%error, "no new certificate was stored; the next attempt is in a minute");
-                    RETRY_INTERVAL
                 }
-            };
-            warn_of_end(&held, self.clock.now());
-            sleep(wait).await;
+            }
+            if warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL) {
+                warned = Some(Instant::now());
+                warn_of_end(&held, self.clock.now());
+            }
+            // A clock that was just wrong may change again.
+            match held.validity().age(self.clock.now()) {
+                CertificateAge::Fresh | CertificateAge::RenewalDue if is_checked => {
+                    // Whether the time or a change ended the wait makes no difference.
+                    let _ = timeout(CHECK_INTERVAL, changed).await;
+                }
+                _ => sleep(RETRY_INTERVAL).await,
+            }
         }
     }
 
@@ -186,12 +204,21 @@ impl CertificateRenewal {
             tracing::warn!(skew_ms, "the clock of this node deviates: its certificate is not renewed now");
             return Ok(None);
         }
-        let Some(next) = self.renew(held, self.clock.now()).await? else { return Ok(None) };
+        let Some(next) = self.renew(held, self.clock.now()).await? else {
+            self.authorities.set(held_authorities(held, &self.catalogue.authorities()?));
+            return Ok(None);
+        };
         self.transport.set_credentials(&next)?;
         self.end.set(&next);
+        self.authorities.set(held_authorities(&next, &self.catalogue.authorities()?));
         let (expires, authorities) = (self.end.get(), next.authorities().len());
         tracing::info!(%expires, authorities, "the certificate of this node is stored and in use");
         Ok(Some(next))
+    }
+
+    fn work(&self, held: &NodeCredentials, now: Timestamp) -> Result<CertificateWork, RenewalError> {
+        let (records, nodes) = (self.catalogue.authorities()?, self.catalogue.nodes());
+        Ok(certificate_work(held, &records, &nodes, now))
     }
 
     /// Does what is due at `now`, and returns the next credentials, which are stored then.
@@ -200,12 +227,12 @@ impl CertificateRenewal {
         held: &NodeCredentials,
         now: Timestamp,
     ) -> Result<Option<NodeCredentials>, RenewalError> {
-        let mut work = certificate_work(held, &self.catalogue.authorities()?, now);
+        let mut work = self.work(held, now)?;
         if matches!(work, CertificateWork::Trust | CertificateWork::Replace) {
             // The rows of a member may be older than its certificate. A renewal for its age does not wait: a
             // node whose certificate has ended reaches no other node.
             self.catalogue.barrier(BarrierScope::System).await?;
-            work = certificate_work(held, &self.catalogue.authorities()?, now);
+            work = self.work(held, now)?;
         }
         match work {
             CertificateWork::Nothing => return Ok(None),
@@ -233,7 +260,9 @@ fn store_next(
     now: Timestamp,
 ) -> Result<NodeCredentials, RenewalError> {
     let node = held.node();
-    let authority = open_authority(catalogue, sealer, node.cluster)?.ok_or(RenewalError::NoAuthority)?;
+    let records = catalogue.authorities()?;
+    let signer = next_signer(held, &records, &catalogue.nodes()).ok_or(RenewalError::NoAuthority)?;
+    let authority = open_record(signer, sealer, node.cluster)?;
     // The key is read again: a certificate for a key that is lost would prevent the next start.
     let key = Arc::new(files.key()?);
     let request = key.request().map_err(NodeFilesError::from)?;

@@ -1,7 +1,8 @@
-//! Reports of this node about itself: address, build, start, key, and whether it serves.
+//! Reports of this node about itself: address, build, start, key, authorities, and whether it serves.
 //!
 //! A report is proposed until it is recorded. The rows keep the newest one.
 
+use crate::authorities::{AuthorityState, HeldAuthorities};
 use mlgw_common::time::{doubled_wait, sleep, timeout};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::catalogue::NodeReport;
@@ -32,16 +33,24 @@ impl ServingState {
     }
 }
 
-/// Reports until the future is dropped. `report` has everything but [`NodeReport::is_serving`].
-pub(crate) async fn report_node(catalogue: Catalogue, report: NodeReport, serving: Arc<ServingState>) {
+/// Reports until the future is dropped. `report` has everything but [`NodeReport::is_serving`] and the
+/// authorities.
+pub(crate) async fn report_node(
+    catalogue: Catalogue,
+    report: NodeReport,
+    serving: Arc<ServingState>,
+    authorities: Arc<AuthorityState>,
+) {
     let mut failures: u32 = 0;
     loop {
         let is_serving = serving.serves.load(Ordering::Acquire);
-        match catalogue.report_node(NodeReport { is_serving, ..report.clone() }).await {
+        let HeldAuthorities { signer: authority, trusted: trusted_authority } = authorities.get();
+        let current = NodeReport { is_serving, authority, trusted_authority, ..report.clone() };
+        match catalogue.report_node(current).await {
             Ok(_) => {
                 failures = 0;
                 // An elapsed wait is the reason to compare again.
-                let _ = timeout(COMPARE_INTERVAL, serving.changed.notified()).await;
+                let _ = timeout(COMPARE_INTERVAL, changed(&serving, &authorities)).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "the report of this node was not recorded yet");
@@ -49,5 +58,13 @@ pub(crate) async fn report_node(catalogue: Catalogue, report: NodeReport, servin
                 sleep(doubled_wait(failures, RETRY_MS_MIN, RETRY_MS_MAX)).await;
             }
         }
+    }
+}
+
+/// Completes after a change of what is reported.
+async fn changed(serving: &ServingState, authorities: &AuthorityState) {
+    tokio::select! {
+        () = serving.changed.notified() => {}
+        () = authorities.changed() => {}
     }
 }

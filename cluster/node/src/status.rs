@@ -1,6 +1,7 @@
 //! Status of the cluster as this node sees it.
 
-use crate::driver::GroupWaits;
+use crate::authorities::{AuthorityChange, authority_change};
+use crate::facts::GroupWaits;
 use crate::probes::{Probes, has_majority};
 use crate::routes::FIRST_NODE;
 use crate::services::NodeServices;
@@ -9,6 +10,7 @@ use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
 use mlgw_membership::skew_of;
 use mlgw_metadata::{Catalogue, MemberRole};
+use std::sync::Arc;
 
 /// Status of the cluster.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct ClusterStatus {
     pub clock: ClockComparison,
     /// End of the validity of this node's certificate.
     pub certificate_expires: Timestamp,
+    /// Replacement of the authority that is under way.
+    pub authority_change: Option<AuthorityChange>,
 }
 
 /// Status of a node.
@@ -59,6 +63,8 @@ pub struct NodeStatus {
     /// True if it answers, serves requests and does not stop; `None` if it was not called yet. A gateway
     /// serves none.
     pub serves: Option<bool>,
+    /// The node that takes its place, while it is drained for it.
+    pub replaced_by: Option<NodeId>,
     /// Its load; `None` while it does not answer, or if its version states none.
     pub load: Option<NodeLoad>,
     /// Deviation of its clock from the median of all nodes that answer, in milliseconds, if it is known.
@@ -115,7 +121,13 @@ impl StatusSources<'_> {
             waits,
             clock: self.clock,
             certificate_expires: self.certificate_expires,
+            authority_change: self.authority_change(&nodes),
         }
+    }
+
+    /// A store that cannot be read is reported by everything else.
+    fn authority_change(&self, nodes: &[Arc<Node>]) -> Option<AuthorityChange> {
+        authority_change(&self.catalogue.authorities().ok()?, nodes)
     }
 
     fn node_status(&self, node: &Node) -> NodeStatus {
@@ -137,6 +149,7 @@ impl StatusSources<'_> {
                 true => Some(self.services.is_serving()),
                 false => self.probes.answers(id).map(|_| self.probes.serves(id)),
             },
+            replaced_by: (node.replaced_by != 0).then_some(NodeId(node.replaced_by)),
             load: if is_own { Some(self.services.load()) } else { self.probes.load(id) },
             clock_skew_ms: self.clock_skew_ms(id),
         }

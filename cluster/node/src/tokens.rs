@@ -1,6 +1,6 @@
 //! Tokens with which nodes join.
 
-use crate::authority::{AuthorityRowError, newest_authority_hash};
+use crate::authority::{AuthorityRowError, presented_authority_hash};
 use mlgw_common::limits::JOIN_TOKEN_MS_MAX;
 use mlgw_common::{CheckedClock, Clock as _, RandomError, Timestamp};
 use mlgw_metadata::catalogue::NewJoinToken;
@@ -38,7 +38,7 @@ pub enum TokenError {
     Propose(#[from] ProposeError),
 }
 
-/// Creates a token of the newest authority, and records it.
+/// Creates a token of the authority whose certificates the members present, and records it.
 ///
 /// # Errors
 /// See [`TokenError`].
@@ -50,7 +50,7 @@ pub(crate) async fn create_token(
     if let Some(skew_ms) = clock.refused_skew_ms() {
         return Err(TokenError::ClockSkew(skew_ms));
     }
-    let authority = newest_authority_hash(catalogue)?.ok_or(TokenError::NoAuthority)?;
+    let authority = presented_authority_hash(catalogue)?.ok_or(TokenError::NoAuthority)?;
     let token = JoinToken::create(authority)?;
     let stored = token.stored(clock.now());
     let new = NewJoinToken {

@@ -28,7 +28,10 @@ enum RefusedCertificate {
     Name(#[from] crate::certificate::BadCertificate),
     #[error("the certificate is not signed by an authority of this cluster")]
     Authority,
-    #[error("no certificate of the server has the hash of the join token: use a token of that cluster")]
+    #[error(
+        "no certificate of the server has the hash of the join token: use a token of that cluster, and a new \
+         one if its authority was replaced since"
+    )]
     TokenAuthority,
 }
 

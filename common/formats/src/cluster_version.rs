@@ -29,11 +29,20 @@ pub const SERVING_CLUSTER_VERSION: u32 = 4;
 /// groups. No command needs it.
 pub const LEASES_CLUSTER_VERSION: u32 = 5;
 
+/// The first version in which nodes report the authorities of their certificates, so that the authority of
+/// the cluster can be replaced.
+pub const ROTATION_CLUSTER_VERSION: u32 = 5;
+
+/// The first version in which the row of a node names the node that takes its place.
+pub const REPLACEMENT_CLUSTER_VERSION: u32 = 5;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
 const _: () = assert!(SERVING_CLUSTER_VERSION < LEASES_CLUSTER_VERSION);
-const _: () = assert!(LEASES_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(LEASES_CLUSTER_VERSION == ROTATION_CLUSTER_VERSION);
+const _: () = assert!(ROTATION_CLUSTER_VERSION == REPLACEMENT_CLUSTER_VERSION);
+const _: () = assert!(REPLACEMENT_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +63,10 @@ impl Change {
             Self::CreateBucket(create) if !create.splits.is_empty() => SERVING_CLUSTER_VERSION,
             Self::FreezeBucket(freeze) if freeze.epoch.is_some() => SERVING_CLUSTER_VERSION,
             Self::ThawBucket(thaw) if thaw.epoch.is_some() => SERVING_CLUSTER_VERSION,
+            Self::ReportNode(report) if report.has_authorities() => ROTATION_CLUSTER_VERSION,
+            Self::DrainNode(drain) if drain.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
+            Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
+            Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
@@ -119,13 +132,13 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION,
-        SERVING_CLUSTER_VERSION, check_known,
+        CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLACEMENT_CLUSTER_VERSION,
+        REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION, SERVING_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        Change, Command, CreateBucket, CreateSegment, FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment,
-        PutNode, RemoveNode, RemoveSegment, SealSegment, SetClusterVersion, SetReplicas, SplitKey,
-        ThawBucket,
+        Change, Command, CreateBucket, CreateSegment, DrainNode, FreezeBucket, LeaseBodies, ObjectCommand,
+        PlaceSegment, PutNode, RemoveNode, RemoveSegment, ReportNode, SealSegment, SetClusterVersion,
+        SetReplicas, SplitKey, ThawBucket,
     };
     use crate::schema::{Node, Replica};
 
@@ -196,5 +209,36 @@ mod tests {
             assert_eq!(check_known(&later, 3), unknown);
             assert_eq!(check_known(&later, 4), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_build_of_version_4_reports_no_authorities() {
+        let report = |authority, trusted_authority| {
+            let report = ReportNode { node: 2, authority, trusted_authority, ..ReportNode::default() };
+            Command::from(Change::ReportNode(report))
+        };
+        assert_eq!(check_known(&report(0, 0), 2), Ok(()));
+        let unknown = Err(LaterCommand { needs: ROTATION_CLUSTER_VERSION, known: 4 });
+        for later in [report(1, 0), report(0, 1)] {
+            assert_eq!(check_known(&later, 4), unknown);
+            assert_eq!(check_known(&later, 5), Ok(()));
+        }
+        for node in [
+            Node { id: 1, authority: 1, ..Node::default() },
+            Node { id: 1, replaced_by: 2, ..Node::default() },
+        ] {
+            assert_eq!(check_known(&Command::from(Change::PutNode(PutNode { node })), 4), unknown);
+        }
+    }
+
+    #[test]
+    fn a_build_of_version_4_replaces_no_nodes() {
+        let drain = |replaced_by| {
+            Command::from(Change::DrainNode(DrainNode { node: 2, is_draining: true, replaced_by }))
+        };
+        assert_eq!(check_known(&drain(0), 2), Ok(()));
+        let unknown = Err(LaterCommand { needs: REPLACEMENT_CLUSTER_VERSION, known: 4 });
+        assert_eq!(check_known(&drain(3), 4), unknown);
+        assert_eq!(check_known(&drain(3), 5), Ok(()));
     }
 }

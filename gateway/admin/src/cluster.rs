@@ -6,6 +6,7 @@
 
 use super::ApiError;
 use super::change::{AuditedAction, AuditedChange, json};
+use super::cluster_authority::authority_change_info;
 use super::context::AdminContext;
 use super::probes::failed;
 use super::signed::AdminCaller;
@@ -101,9 +102,10 @@ pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Tim
         duty: status.duty.map(NodeId::get),
         waits: status.waits.clone(),
         certificate_expires: status.certificate_expires.to_string(),
+        authority_change: status.authority_change.as_ref().map(authority_change_info),
         findings,
         copies: copies_info(copies),
-        leaving: copies.leaving.iter().map(leaving_info).collect(),
+        leaving: copies.leaving.iter().map(|leaving| leaving_info(leaving, &status.nodes)).collect(),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
     }
@@ -122,13 +124,15 @@ fn copies_info(copies: &CopyStatus) -> ClusterCopiesInfo {
     }
 }
 
-fn leaving_info(leaving: &LeavingNode) -> ClusterLeavingInfo {
+fn leaving_info(leaving: &LeavingNode, nodes: &[NodeStatus]) -> ClusterLeavingInfo {
+    let status = nodes.iter().find(|node| node.id == leaving.node);
     ClusterLeavingInfo {
         node: leaving.node.get(),
         segments: leaving.counts.segments,
         copied_segments: leaving.counts.copied_segments,
         open_segments: leaving.open_segments,
         done: leaving.is_done(),
+        replaced_by: status.and_then(|node| node.replaced_by).map(NodeId::get),
     }
 }
 

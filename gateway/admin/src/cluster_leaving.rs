@@ -2,7 +2,7 @@
 //! these routes, because the node that an operator reaches need not be the one that has jobs and rules.
 
 use super::ApiError;
-use super::change::{AuditedAction, AuditedChange, json, parse_optional};
+use super::change::{AuditedAction, AuditedChange, json, parse, parse_optional};
 use super::context::AdminContext;
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
@@ -12,11 +12,11 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use mlgw_api::{ClusterNodeChange, DrainNodeRequest, RemoveNodeRequest};
+use mlgw_api::{ClusterNodeChange, DrainNodeRequest, RemoveNodeRequest, ReplaceNodeRequest};
 use mlgw_common::NodeId;
 use mlgw_formats::schema::Node;
 use mlgw_metadata::ProposeError;
-use mlgw_node::{ClusterNode, DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode};
+use mlgw_node::{ClusterNode, DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode, ReplacedNode};
 use mlgw_wire::error::S3Error;
 use serde_json::Value;
 use std::future::Future;
@@ -53,6 +53,20 @@ pub(super) async fn remove(
     let fate = if lost { RemovedNode::Lost } else { RemovedNode::Drained };
     let change = move |cluster: ClusterNode, node| async move { cluster.remove(node, fate).await };
     change_node(context, caller, "cluster.node.remove", node, change).await
+}
+
+pub(super) async fn replace(
+    State(context): State<AdminContext>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(node): AdminPath<u64>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    context.cluster()?;
+    let ReplaceNodeRequest { with, lost } = parse(&body)?;
+    let fate = if lost { ReplacedNode::Lost } else { ReplacedNode::Running };
+    let change =
+        move |cluster: ClusterNode, node| async move { cluster.replace(node, NodeId(with), fate).await };
+    change_node(context, caller, "cluster.node.replace", node, change).await
 }
 
 /// Returns the copies that a drain keeps.
@@ -104,6 +118,9 @@ impl From<LeaveError> for ApiError {
             LeaveError::TooFewNodes { .. } => conflict("TooFewNodes"),
             LeaveError::NotDraining { .. } | LeaveError::NotDrained { .. } => conflict("NodeNotDrained"),
             LeaveError::Answers { .. } => conflict("NodeAnswers"),
+            LeaveError::Silent { .. } => conflict("NodeSilent"),
+            LeaveError::Gateway { .. } => conflict("WrongNodeRole"),
+            LeaveError::NoReplacement { .. } => conflict("NoReplacement"),
             LeaveError::Propose(ProposeError::Rejected(_)) => conflict("WrongNodeState"),
             LeaveError::Propose(error) => S3Error::from(error).into(),
             LeaveError::Barrier(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "NotCurrent", message),

@@ -8,6 +8,7 @@ use mlgw_auth::AuthRules;
 use mlgw_common::Clock;
 use mlgw_credentials::Keyring;
 use mlgw_node::ClusterNode;
+use mlgw_segments::hot::HotTier;
 use mlgw_telemetry::audit::AuditLog;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub(super) struct AdminContext {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) cluster: Option<ClusterNode>,
+    /// The segments; `None` on a gateway.
+    pub(super) segments: Option<HotTier>,
 }
 
 impl FromRef<Arc<Admin>> for AdminContext {
@@ -29,6 +32,7 @@ impl FromRef<Arc<Admin>> for AdminContext {
             clock: Arc::clone(&admin.clock),
             audit: Arc::clone(&admin.audit),
             cluster: admin.cluster.clone(),
+            segments: Some(admin.stored.tiers.hot.clone()),
         }
     }
 }
@@ -43,6 +47,17 @@ impl AdminContext {
             let message = "This server is not in a cluster. Stop it, and make it the first node of one with \
                            `mlgw cluster init`.";
             ApiError::new(StatusCode::NOT_FOUND, "NotClustered", message)
+        })
+    }
+
+    /// Returns the segments of this node.
+    ///
+    /// # Errors
+    /// If it is a gateway.
+    pub(super) fn segments(&self) -> Result<&HotTier, ApiError> {
+        self.segments.as_ref().ok_or_else(|| {
+            let message = "This node stores no segments: send the request to the storage node with the disk.";
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchDisk", message)
         })
     }
 }

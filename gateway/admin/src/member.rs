@@ -12,7 +12,7 @@ use super::node_status::with_findings;
 use super::serve::ServedRoutes;
 use super::signed::{SignedHead, require_member_signature};
 use super::storage_figures::StorageFigures;
-use super::{ApiError, cluster, cluster_leaving, openapi, probes, status};
+use super::{ApiError, cluster, cluster_authority, cluster_leaving, disks, openapi, probes, status};
 use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
 use axum::response::Response;
@@ -99,6 +99,7 @@ impl FromRef<Arc<MemberAdmin>> for AdminContext {
             clock: Arc::clone(&admin.clock),
             audit: Arc::clone(&admin.audit),
             cluster: Some(admin.cluster.clone()),
+            segments: admin.storage.as_ref().map(|storage| storage.tiers.hot.clone()),
         }
     }
 }
@@ -113,9 +114,12 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/config", get(settings))
         .route("/v1/cluster", get(cluster::show))
         .route("/v1/cluster/tokens", post(cluster::create_token))
+        .route("/v1/disks/replace", post(disks::replace))
+        .route("/v1/cluster/authority/rotate", post(cluster_authority::rotate))
         .route("/v1/cluster/nodes/{node}/drain", post(cluster_leaving::drain))
         .route("/v1/cluster/nodes/{node}/undrain", post(cluster_leaving::undrain))
         .route("/v1/cluster/nodes/{node}/remove", post(cluster_leaving::remove))
+        .route("/v1/cluster/nodes/{node}/replace", post(cluster_leaving::replace))
         .layer(DefaultBodyLimit::disable())
         .layer(signed)
         .route("/v1/{*path}", any(refuse));
@@ -185,6 +189,10 @@ impl MemberAdmin {
         }
         let cluster = &self.cluster;
         let (accepts, is_storage) = (self.ready.load(Relaxed), self.storage.is_some());
+        let refuses = |storage: &MemberStorage| !storage.tiers.hot.can_append();
+        if accepts && self.storage.as_ref().is_some_and(refuses) {
+            return Some(probes::NO_SEGMENTS);
+        }
         let obstacle = || probes::cluster_obstacle(cluster);
         probes::member_obstacle(accepts, is_storage, obstacle, || cluster.is_any_other_serving())
     }

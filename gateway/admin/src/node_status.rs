@@ -4,6 +4,7 @@
 //! owners at each request; nothing is stored here.
 
 use super::cluster::{cluster_findings, in_sentence};
+use super::disks::disk_findings;
 use super::health::findings;
 use super::node_figures::NodeFigures;
 use super::storage_figures::StorageFigures;
@@ -117,9 +118,11 @@ impl NodeFigures<'_> {
         })
     }
 
-    /// Returns the findings about the cluster, as this node knows it.
+    /// Returns the findings about the cluster, as this node knows it, and about the disks of this node.
     pub(super) fn cluster_findings(&self) -> Vec<HealthFinding> {
-        self.cluster.map(|cluster| cluster_findings(&cluster.status(), self.now)).unwrap_or_default()
+        let cluster = self.cluster.map(|cluster| cluster_findings(&cluster.status(), self.now));
+        let disks = self.storage.as_ref().map(|storage| disk_findings(&storage.tiers.hot));
+        disks.into_iter().chain(cluster).flatten().collect()
     }
 
     fn s3_status(&self) -> S3Status {

@@ -18,7 +18,13 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
+/// Reason for which a storage node is not ready while its hot directory is not used.
+pub(super) const NO_SEGMENTS: &str = "the directory of the hot tier is not used";
+
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
+    if admin.is_ready() && !admin.stored.tiers.hot.can_append() {
+        return readiness(Some(NO_SEGMENTS));
+    }
     let obstacle = || admin.cluster.as_ref().and_then(cluster_obstacle);
     readiness(member_obstacle(admin.is_ready(), true, obstacle, || false))
 }

@@ -3,22 +3,22 @@
 
 use super::openapi::{Binary, OpenMetrics, PlainText};
 use super::{
-    Admin, bindings, buckets, cluster, cluster_leaving, datasets, decisions, dirty, drain, jobs, keys,
-    migrations, objects, openapi, policy, policy_explain, policy_outcomes, policy_plan, policy_trials,
-    probes, settings, status, store, tiers, traces, upstreams, workload_plans, workloads,
+    Admin, bindings, buckets, cluster, cluster_authority, cluster_leaving, datasets, decisions, dirty, disks,
+    drain, jobs, keys, migrations, objects, openapi, policy, policy_explain, policy_outcomes, policy_plan,
+    policy_trials, probes, settings, status, store, tiers, traces, upstreams, workload_plans, workloads,
 };
 use axum::Router;
 use mlgw_api::{
     AccessPlanInfo, AccessPlanList, ApplyRequest, BackupStatus, BindRequest, BucketInfo, BucketPage,
-    CheckInfo, ClusterInfo, ClusterNodeChange, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
-    DatasetList, DecisionList, DirtyInfo, DiscardResult, DrainNodeRequest, EffectivePolicy, Explanation,
-    FreezeRequest, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo,
-    NewAccessPlan, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, NewTrace, ObjectInfo,
-    PinRequest, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyOutcomes,
-    PolicyTestResult, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, RollbackRequest,
-    ScheduleRequest, SettingList, SimulateRequest, SimulationRow, Status, TestRequest, TierDetail, TierList,
-    TraceInfo, TraceList, UpstreamInfo, UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo,
-    WorkloadList,
+    CheckInfo, ClusterAuthorityChange, ClusterInfo, ClusterNodeChange, CompactRequest, CompactionInfo,
+    CreatedKey, DatasetInfo, DatasetList, DecisionList, DirtyInfo, DiscardResult, DrainNodeRequest,
+    EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList,
+    MigrationTarget, MovesInfo, NewAccessPlan, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo,
+    NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo,
+    PolicyOutcomes, PolicyTestResult, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest,
+    ReplaceDiskRequest, ReplaceNodeRequest, ReplacedDiskInfo, RollbackRequest, ScheduleRequest, SettingList,
+    SimulateRequest, SimulationRow, Status, TestRequest, TierDetail, TierList, TraceInfo, TraceList,
+    UpstreamInfo, UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo, WorkloadList,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -109,6 +109,13 @@ routes! {
     post "/v1/cluster/tokens" => cluster::create_token,
         201 NewJoinTokenInfo: "The token, which is shown only once",
         errors 404 "NotClustered", 409 "TooManyJoinTokens";
+    /// Begin to replace the certificate authority of the cluster.
+    ///
+    /// The nodes carry it out by themselves. `GET /v1/cluster` has the progress. While a replacement is under
+    /// way, this request begins no other one.
+    post "/v1/cluster/authority/rotate" => cluster_authority::rotate,
+        202 ClusterAuthorityChange: "The replacement is under way",
+        errors 404 "NotClustered", 409 "ClusterVersion";
     /// Begin to drain a node of the cluster.
     ///
     /// Other nodes copy its segments and take its votes over. `GET /v1/cluster` has the progress.
@@ -126,6 +133,21 @@ routes! {
         202 ClusterNodeChange: "The node is leaving its groups, and is removed then",
         errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "NodeNotDrained", 409 "NodeAnswers",
             409 "WrongNodeState";
+    /// Replace a storage node of the cluster by another one.
+    ///
+    /// The old node is drained, and removed by itself when no segment needs it.
+    post "/v1/cluster/nodes/{node}/replace" => cluster_leaving::replace,
+        body ReplaceNodeRequest,
+        202 ClusterNodeChange: "The old node is draining, or leaving if it is lost",
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "NoReplacement", 409 "NodeAnswers",
+            409 "NodeSilent", 409 "WrongNodeRole", 409 "WrongNodeState";
+    /// Take an empty directory in place of a lost segment directory of the responding node.
+    ///
+    /// Its segments are copied from other nodes. `OnlyCopies` means that some have no other copy.
+    post "/v1/disks/replace" => disks::replace,
+        body ReplaceDiskRequest,
+        202 ReplacedDiskInfo: "The directory, which is used from now on",
+        errors 404 "NotClustered", 404 "NoSuchDisk", 409 "DiskNotEmpty", 409 "DiskFailed", 409 "OnlyCopies";
     /// List upstream object stores.
     get "/v1/upstreams" => upstreams::list,
         200 UpstreamList: "The upstreams, sorted by name";

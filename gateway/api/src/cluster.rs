@@ -21,6 +21,8 @@ pub struct ClusterInfo {
     pub waits: Option<String>,
     /// End of the validity of the responding node's certificate. It is renewed earlier.
     pub certificate_expires: String,
+    /// Replacement of the cluster's certificate authority that is under way; absent if there is none.
+    pub authority_change: Option<ClusterAuthorityChange>,
     /// Findings with advice, worst first.
     pub findings: Vec<HealthFinding>,
     /// Copies of segments on the storage nodes.
@@ -31,6 +33,18 @@ pub struct ClusterInfo {
     pub nodes: Vec<ClusterNodeInfo>,
     /// Raft groups with a member on the responding node, sorted by id.
     pub groups: Vec<ClusterGroupInfo>,
+}
+
+/// Replacement of the certificate authority of the cluster. The nodes carry it out by themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterAuthorityChange {
+    /// Number of the new authority.
+    pub authority: u64,
+    /// Ids of the nodes that have not reported that they trust it. It signs no certificate before.
+    pub without_trust: Vec<u64>,
+    /// Ids of the nodes that have not reported a certificate that it signed. The old authority is removed
+    /// when there are none.
+    pub without_certificate: Vec<u64>,
 }
 
 /// Copies of segments, counted over the records of all segments. Segments at an upstream need no copies on
@@ -68,6 +82,9 @@ pub struct ClusterLeavingInfo {
     pub open_segments: u64,
     /// True if no segment needs the node any more.
     pub done: bool,
+    /// Id of the node that takes its place; absent if none does. Such a node is removed by itself when it is
+    /// done.
+    pub replaced_by: Option<u64>,
 }
 
 /// A node of the cluster.
@@ -162,6 +179,17 @@ pub struct DrainNodeRequest {
     #[serde(default)]
     #[schemars(range(min = 2, max = 3))]
     pub to_copies: Option<u64>,
+}
+
+/// Request to replace a storage node by another one.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceNodeRequest {
+    /// Id of the active storage node that takes its place.
+    pub with: u64,
+    /// True if the node never returns: it is removed at once. What only it had is lost.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 /// Request to remove a node.

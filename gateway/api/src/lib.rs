@@ -12,6 +12,7 @@ mod cluster;
 mod datasets;
 mod decisions;
 mod dirty;
+mod disks;
 mod drain;
 mod error;
 mod health;
@@ -40,9 +41,9 @@ pub use admin_file::{ADMIN_FILE, AdminFile};
 pub use bindings::{BindRequest, BindingInfo, BindingMode, RefreshRequest, RefreshResult};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use cluster::{
-    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
-    ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState,
-    DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest,
+    ClusterAuthorityChange, ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo,
+    ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole,
+    ClusterNodeState, DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest, ReplaceNodeRequest,
 };
 pub use datasets::{
     DatasetInfo, DatasetList, DatasetReadiness, NewDataset, PinRequest, ResidencyInfo, ResidencyTier,
@@ -52,6 +53,7 @@ pub use decisions::{
     DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger,
 };
 pub use dirty::{DirtyInfo, DiscardResult};
+pub use disks::{ReplaceDiskRequest, ReplacedDiskInfo};
 pub use drain::MovesInfo;
 pub use error::AdminErrorBody;
 pub use health::{Health, HealthFinding};

@@ -1,8 +1,10 @@
 //! The commands `mlgw cluster …` that use the admin API of a member.
 
+mod authority;
 mod leaving;
 
-pub use leaving::{RemoveOptions, drain, remove, undrain};
+pub use authority::rotate_ca;
+pub use leaving::{RemoveOptions, drain, remove, replace, undrain};
 
 use super::client::Client;
 use super::figures::findings;
@@ -104,6 +106,7 @@ fn show(cluster: &ClusterInfo) -> String {
         ("jobs", on_node(first)),
         ("duty", on_node(cluster.duty)),
         ("certificate", format!("valid until {}", cluster.certificate_expires)),
+        ("authority", authority::line(cluster)),
         ("membership", waits(cluster)),
         ("copies", copies(cluster)),
         ("open", open_segments(cluster)),
@@ -261,6 +264,7 @@ mod tests {
             duty: Some(1),
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
+            authority_change: None,
             findings: vec![],
             leaving: vec![],
             copies: ClusterCopiesInfo {
@@ -311,6 +315,7 @@ mod tests {
             "jobs         on node 1\n",
             "duty         on node 1\n",
             "certificate  valid until 2027-11-27T00:00:00.000Z\n",
+            "authority    one, in use by every node\n",
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
             "open         2 segments, on one node alone\n",

@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod completion;
 mod dataset;
 pub mod discover;
+mod disk;
 mod endpoint;
 mod error;
 mod figures;
@@ -61,6 +62,9 @@ pub enum ClientCommand {
     /// Storage tiers: usage, scrub, compaction, drain.
     #[command(subcommand)]
     Tier(tier::TierCommand),
+    /// Disks of a node: replace a lost segment directory.
+    #[command(subcommand)]
+    Disk(disk::DiskCommand),
     /// Datasets: named sets of keys to import, warm, pin and evict together.
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
@@ -111,6 +115,7 @@ impl ClientCommand {
             Self::Status { metrics: false } => run_async(status::run(global, out)),
             Self::Top(args) => run_async(top::run(args, global, out)),
             Self::Tier(command) => run_async(tier::run(command, global, out)),
+            Self::Disk(command) => run_async(disk::run(command, global, out)),
             Self::Dataset(command) => run_async(dataset::run(command, global, out)),
             Self::Job(command) => run_async(job::run(command, global, out)),
             Self::Policy(command) => policy::run(command, global, out),

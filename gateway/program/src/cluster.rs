@@ -2,6 +2,7 @@
 //! and shows nodes and groups.
 
 mod join;
+mod recover;
 
 use crate::store::{DataDirArgs, failure};
 use clap::Subcommand;
@@ -9,10 +10,11 @@ use join::JoinArgs;
 use mlgw_cli::cluster::RemoveOptions;
 use mlgw_cli::output::Out;
 use mlgw_cli::progress::CommandProgress;
-use mlgw_cli::{CliError, Global, cluster, run_async};
+use mlgw_cli::{CliError, ConfigFile, Global, cluster, run_async};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_store::{ClusterInitError, cluster_init};
 use serde_json::json;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Debug, Subcommand)]
@@ -25,6 +27,8 @@ pub(super) enum ClusterCommand {
     Join(JoinArgs),
     /// Nodes and Raft groups of the cluster, with findings.
     Status,
+    /// Replace the authority that signs the certificates of the nodes, while the cluster serves.
+    RotateCa,
     /// Empty a node, so that it can be removed: others copy its segments and take its votes over.
     Drain {
         /// Id of the node.
@@ -46,6 +50,28 @@ pub(super) enum ClusterCommand {
         #[arg(long)]
         lost: bool,
     },
+    /// Make a stopped storage node a server of its own, after the loss of all other nodes of its cluster.
+    Recover {
+        /// The data directory of the node.
+        #[arg(long, value_name = "D")]
+        from: PathBuf,
+        #[command(flatten)]
+        file: ConfigFile,
+        /// End the recovery of a stopped server: write-back, rules and jobs run again.
+        #[arg(long)]
+        take_over: bool,
+    },
+    /// Replace a storage node by another one that has joined: drain it, and remove it when it is drained.
+    Replace {
+        /// Id of the node that leaves.
+        old: u64,
+        /// Id of the active storage node that takes its place.
+        #[arg(long, value_name = "NODE")]
+        with: u64,
+        /// The old node never returns: remove it at once. What only it has is lost.
+        #[arg(long)]
+        lost: bool,
+    },
 }
 
 pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<(), CliError> {
@@ -54,10 +80,20 @@ pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<
         ClusterCommand::Token => run_async(cluster::token(global, out)),
         ClusterCommand::Join(args) => join::run(args, out),
         ClusterCommand::Status => run_async(cluster::status(global, out)),
+        ClusterCommand::RotateCa => run_async(cluster::rotate_ca(global, out)),
         ClusterCommand::Drain { node, to_copies } => run_async(cluster::drain(global, out, node, to_copies)),
         ClusterCommand::Undrain { node } => run_async(cluster::undrain(global, out, node)),
         ClusterCommand::Remove { node, lost } => {
             run_async(cluster::remove(global, out, node, RemoveOptions { is_lost: lost }))
+        }
+        ClusterCommand::Recover { from, file, take_over: true } => {
+            recover::take_over(&DataDirArgs::new(from, file), out)
+        }
+        ClusterCommand::Recover { from, file, take_over: false } => {
+            recover::run(&DataDirArgs::new(from, file), global, out)
+        }
+        ClusterCommand::Replace { old, with, lost } => {
+            run_async(cluster::replace(global, out, old, with, RemoveOptions { is_lost: lost }))
         }
     }
 }
@@ -95,6 +131,7 @@ fn init_failure(error: ClusterInitError) -> CliError {
     match error {
         ClusterInitError::Store(error) => failure(error),
         ClusterInitError::Clustered(..)
+        | ClusterInitError::Recovered(_)
         | ClusterInitError::Durability
         | ClusterInitError::DeletingRules(_) => CliError::Refused(error.to_string()),
         ClusterInitError::Policy(_) | ClusterInitError::Divide(_) => CliError::Failed(error.to_string()),

@@ -76,6 +76,11 @@ pub(super) struct DataDirArgs {
 }
 
 impl DataDirArgs {
+    /// Selects a data directory.
+    pub(super) const fn new(dir: PathBuf, file: ConfigFile) -> Self {
+        Self { dir, file }
+    }
+
     /// Returns the configuration with this data directory.
     pub(super) fn config(&self) -> Result<Config, CliError> {
         let loaded = LoadedConfig::load(&ConfigSources::from_process(self.file.config.clone()));

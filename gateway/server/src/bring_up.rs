@@ -10,6 +10,7 @@ use super::files::FileBudget;
 use super::member;
 use super::remote_backed::{
     RemoteBackedParts, open_remote_backed, persist_budgets, start_write_back, write_back_elsewhere,
+    write_back_stopped,
 };
 use super::segment_store::{OpenSegments, start_scrub};
 use super::start::{ClusterPart, StartResources, remove_leftovers, root_from_environment};
@@ -113,7 +114,7 @@ impl ServerEngine {
             bytes_max: config.dirty_bytes_max(&machine),
             budgets: persist_budgets(config),
         };
-        let (writeback, sender) = write_back(part, parts, &tiers, &decisions)?;
+        let (writeback, sender) = write_back(&dir, part, parts, &tiers, &decisions)?;
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
         let keyring = open_keyring(cluster.as_ref(), &catalogue, sealer, &clock).await?;
         Ok(Self {
@@ -176,12 +177,14 @@ fn checked_clock(cluster: Option<&ClusterNode>, clock: &Arc<dyn Clock>) -> Check
 
 /// Opens the queues of write-back, and starts their sender on the node that has them.
 fn write_back(
+    dir: &DataDir,
     part: ClusterPart,
     parts: WriteBackParts,
     tiers: &Tiers,
     decisions: &Decisions,
 ) -> Result<(WriteBack, Option<Sender>), ServeError> {
     match part.is_first() {
+        _ if dir.node().recovered => write_back_stopped(parts),
         true => start_write_back(parts, tiers, decisions),
         false => write_back_elsewhere(parts),
     }

@@ -119,6 +119,12 @@ pub(super) fn start_write_back(
     Ok((writeback, Some(Sender::start(context, new_queues))))
 }
 
+/// Opens the queues of dirty writes of a recovered server, and sends nothing.
+pub(super) fn write_back_stopped(parts: WriteBackParts) -> Result<(WriteBack, Option<Sender>), ServeError> {
+    let (writeback, _) = WriteBack::open(parts).map_err(write_back_error)?;
+    Ok((writeback, None))
+}
+
 /// Returns the write-back of a member that forwards requests for remote-backed buckets. It sends nothing.
 pub(super) fn write_back_elsewhere(parts: WriteBackParts) -> Result<(WriteBack, Option<Sender>), ServeError> {
     Ok((WriteBack::elsewhere(parts).map_err(write_back_error)?, None))

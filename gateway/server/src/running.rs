@@ -53,7 +53,8 @@ pub(super) struct RunningServer {
     _policy_watch: AbortOnDropHandle<()>,
     _samples: AbortOnDropHandle<()>,
     jobs: Arc<Jobs>,
-    reconciler: Arc<PolicyReconciler>,
+    /// `None` on a recovered server.
+    reconciler: Option<Arc<PolicyReconciler>>,
     listeners: OpenListeners,
     shutdown_delay: Duration,
     drain_timeout: Duration,
@@ -92,14 +93,7 @@ impl RunningServer {
         let watching = watched_files::watch(Arc::clone(&engine.policies));
         let policy_watch = AbortOnDropHandle::new(tokio::spawn(watching));
         let gateway = Arc::new(gateway_of(engine, &config, &metrics));
-        jobs.start(JobContext {
-            objects: Arc::clone(&engine.objects),
-            policies: Arc::clone(&engine.policies),
-            writeback: engine.writeback.clone(),
-        });
-        let objects = Arc::clone(&engine.objects);
-        let reconciler =
-            PolicyReconciler::start(reconciler_context(&admin, engine), objects, config.policy.look_every);
+        let reconciler = start_duties(engine, &admin, config.policy.look_every);
         let memory = request_memory(&config, &engine.machine, &metrics);
         let listeners = listeners.accept(ListenerServices {
             config: &config,
@@ -147,7 +141,9 @@ impl RunningServer {
         let further = first_reason(signals.stop(), until_superseded(self.admin.cluster.as_ref()));
         announce_stop(reason, self.shutdown_delay, announce, further).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
-        self.reconciler.stop().await;
+        if let Some(reconciler) = self.reconciler {
+            reconciler.stop().await;
+        }
         self.jobs.stop().await;
         self.listeners.close_side().await;
         stop_traces(&self.admin.metrics).await;
@@ -166,6 +162,25 @@ pub(super) fn serve_peers(
     let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
     cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));
     cluster.set_serving();
+}
+
+/// Starts jobs and rules at rest. A recovered server starts none: its rows may be older than what the cluster
+/// did last.
+fn start_duties(engine: &ServerEngine, admin: &Admin, look_every: Duration) -> Option<Arc<PolicyReconciler>> {
+    if engine.dir.node().recovered {
+        tracing::warn!(
+            "this server was recovered from a node of a cluster: write-back, rules and jobs are stopped \
+             until `mlgw cluster recover --take-over`"
+        );
+        return None;
+    }
+    admin.jobs.start(JobContext {
+        objects: Arc::clone(&engine.objects),
+        policies: Arc::clone(&engine.policies),
+        writeback: engine.writeback.clone(),
+    });
+    let objects = Arc::clone(&engine.objects);
+    Some(PolicyReconciler::start(reconciler_context(admin, engine), objects, look_every))
 }
 
 fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {

@@ -109,6 +109,7 @@ impl SegmentServer for LocalReplicas {
 
     fn space(&self) -> SegmentSpace {
         let (used_bytes, free_bytes) = self.hot.fill();
+        let free_bytes = if self.hot.can_append() { free_bytes } else { 0 };
         let is_full = self.full.update(free_bytes);
         SegmentSpace { used_bytes, free_bytes, is_full, is_slow: self.hot.is_disk_slow() }
     }

@@ -31,6 +31,9 @@ pub enum ClusterInitError {
     /// The directory belongs to a node of a cluster.
     #[error("{0} belongs to node {1} of a cluster already; run `mlgw cluster status`")]
     Clustered(std::path::PathBuf, NodeId),
+    /// The server was recovered and has not taken over.
+    #[error("{0} was recovered: run `mlgw cluster recover --from {0} --take-over` first")]
+    Recovered(std::path::PathBuf),
     /// Writes are acknowledged before they are on disk.
     #[error(
         "durability is \"os\": a node of a cluster must not forget what it acknowledged; set durability = \
@@ -136,6 +139,9 @@ fn build(
 }
 
 fn refuse_member(config: &Config, node: Option<&NodeDescription>) -> Result<(), ClusterInitError> {
+    if node.is_some_and(|node| node.recovered) {
+        return Err(ClusterInitError::Recovered(config.data_dir.clone()));
+    }
     match node.filter(|node| node.is_clustered()) {
         Some(node) => Err(ClusterInitError::Clustered(config.data_dir.clone(), node.node_id())),
         None => Ok(()),

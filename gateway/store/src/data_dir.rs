@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("node.json"), "{\"format\": 5, \"other\": []}").unwrap();
+        std::fs::write(dir.path().join("node.json"), "{\"format\": 6, \"other\": []}").unwrap();
         let refused = DataDir::open(dir.path(), Timestamp(0)).unwrap_err();
-        assert!(matches!(refused, DataDirError::Newer { found: 5, .. }), "{refused}");
+        assert!(matches!(refused, DataDirError::Newer { found: 6, .. }), "{refused}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod check;
 pub mod checkpoint_dir;
 mod cluster_init;
 mod cluster_join;
+mod cluster_recover;
 pub mod data_dir;
 mod leftovers;
 mod location;
@@ -24,6 +25,10 @@ pub use backup::{BackedUp, UpstreamData, backup_closed, backup_serving};
 pub use check::{Checked, check};
 pub use cluster_init::{ClusterInitError, InitializedCluster, cluster_init};
 pub use cluster_join::{ClusterJoinError, JoiningDir};
+pub use cluster_recover::{
+    ClusterRecoverError, IncompleteObject, RecoveredServer, cluster_recover, cluster_take_over,
+    recoverable_cluster,
+};
 pub use leftovers::remove_leftovers;
 pub use location::StoreLocation;
 pub use repair::{Repaired, repair};

@@ -1,9 +1,10 @@
 //! `node.json`: the format of a data directory and the identity of the server that owns it.
 //!
-//! Format 4 has a node of a cluster: its number, its role, the directory of its catalogue, and a count of its
-//! starts. Format 3 has the number alone. A server without peers has format 2 and is node 1. Format 2 has the
-//! identity: cluster, node, incarnation, and the incarnations that this one descends
-//! from. Format 1 had a node only. The first start of this version adds the rest to such a directory. While
+//! Format 5 has a server that was recovered from a node of a cluster and has not taken over: it is one
+//! without peers. Format 4 has a node of a cluster: its number, its role, the directory of its catalogue, and
+//! a count of its starts. Format 3 has the number alone. A server without peers has format 2 and is node 1.
+//! Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends from.
+//! Format 1 had a node only. The first start of this version adds the rest to such a directory. While
 //! `marking` is set, parts of the directory may still lack the identity, because a first start or a restore
 //! is unfinished.
 //!
@@ -26,10 +27,13 @@ use std::path::{Path, PathBuf};
 /// The format of a server without peers. Format 1 is read as well.
 const FORMAT: u32 = 2;
 
+/// The format of a recovered server that has not taken over, and the last one that this version knows.
+const RECOVERED_FORMAT: u32 = 5;
+
 /// The first format of a node with peers, which has its number alone.
 const NUMBERED_FORMAT: u32 = 3;
 
-/// The format of a node with peers, and the last one that this version knows.
+/// The format of a node with peers.
 const CLUSTER_FORMAT: u32 = 4;
 
 /// The number of the node that starts a cluster.
@@ -51,7 +55,7 @@ pub enum DataDirError {
     },
     /// A later version wrote it.
     #[error(
-        "{path} has format {found}, but this mlgw supports {CLUSTER_FORMAT} at most: use the newer version \
+        "{path} has format {found}, but this mlgw supports {RECOVERED_FORMAT} at most: use the newer version \
          that wrote it"
     )]
     Newer {
@@ -166,6 +170,9 @@ pub struct NodeDescription {
     /// The timelines that this one descends from, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Incarnation>,
+    /// True for a recovered server that has not taken over: write-back, rules and jobs are stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recovered: bool,
     /// True if parts of the directory may still lack the identity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub marking: bool,
@@ -189,6 +196,7 @@ impl NodeDescription {
             start: None,
             incarnation: Incarnation(random_id()?),
             earlier: Vec::new(),
+            recovered: false,
             marking: true,
             created: now.to_string(),
         })
@@ -207,6 +215,7 @@ impl NodeDescription {
             start: None,
             incarnation: identity.incarnation,
             earlier: Vec::new(),
+            recovered: false,
             marking: false,
             created: now.to_string(),
         }
@@ -246,6 +255,30 @@ impl NodeDescription {
             start: Some(StartStamp { counter: 0, nonce: random_id()? }),
             ..self.clone()
         })
+    }
+
+    /// Returns the description of this node of a cluster as a server without peers, with another cluster id.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes, or the node had [`INCARNATIONS_MAX`] timelines.
+    pub fn recovered(self) -> Result<Self, DataDirError> {
+        assert!(self.is_clustered() && !self.recovered, "a node of a cluster is recovered once");
+        let next = self.next_incarnation()?;
+        Ok(Self {
+            format: RECOVERED_FORMAT,
+            cluster: ClusterId(random_id()?),
+            id: None,
+            catalogue: CatalogueName::FIRST,
+            start: None,
+            recovered: true,
+            ..next
+        })
+    }
+
+    /// Returns the description of a recovered server that takes over.
+    #[must_use]
+    pub fn taken_over(self) -> Self {
+        Self { format: FORMAT, recovered: false, ..self }
     }
 
     /// Returns true if the node is a member of a cluster.
@@ -340,7 +373,7 @@ impl NodeDescription {
             Err(source) => return Err(DataDirError::Io { path, source }),
         };
         let Any { format } = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
-        if format > CLUSTER_FORMAT {
+        if format > RECOVERED_FORMAT {
             return Err(DataDirError::Newer { path, found: format });
         }
         let node: Self = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
@@ -354,7 +387,10 @@ impl NodeDescription {
     /// Checks that the file has exactly the fields of its format: a version that does not know a field would
     /// take the node for another one, or open another catalogue.
     fn check_fields(&self) -> Result<(), &'static str> {
-        if self.id.is_some() != (self.format >= NUMBERED_FORMAT) {
+        if self.recovered != (self.format == RECOVERED_FORMAT) {
+            return Err("format 5, and no other, has a recovered server");
+        }
+        if self.id.is_some() != (NUMBERED_FORMAT..=CLUSTER_FORMAT).contains(&self.format) {
             return Err("the formats 3 and 4, and no other, have the node's number");
         }
         if self.start.is_some() != (self.format == CLUSTER_FORMAT) {
@@ -442,7 +478,11 @@ mod tests {
         assert_eq!(read(3, r#","id":0"#), None);
         assert_eq!(read(2, r#","id":7"#), None);
         assert_eq!(read(4, r#","id":7"#), None, "format 4 counts starts");
-        assert_eq!(read(5, r#","id":7"#), None, "a later version");
+        assert_eq!(read(5, r#","id":7"#), None, "a recovered server has no number");
+        assert!(read(5, r#","recovered":true"#).unwrap().recovered);
+        assert_eq!(read(5, ""), None);
+        assert_eq!(read(2, r#","recovered":true"#), None);
+        assert_eq!(read(6, ""), None, "a later version");
         let start = r#","id":7,"start":{"counter":3,"nonce":"00000000000000ff"}"#;
         assert_eq!(read(3, start), None);
         assert_eq!(read(3, r#","id":7,"catalogue":"catalogue-1""#), None);
@@ -465,6 +505,7 @@ mod tests {
             start: Some(StartStamp { counter: 7, nonce: 255 }),
             incarnation: Incarnation(3),
             earlier: vec![Incarnation(4)],
+            recovered: false,
             marking: false,
             created: "2026-11-20T00:00:00.000Z".to_owned(),
         };

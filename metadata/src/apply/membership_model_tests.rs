@@ -95,7 +95,7 @@ impl Observer {
                 self.of_node(group, node, Change::ReportNode(report));
             }
             Action::Drain { node, is_draining } => {
-                self.of_node(group, node, Change::DrainNode(DrainNode { node, is_draining }));
+                self.of_node(group, node, Change::DrainNode(DrainNode { node, is_draining, replaced_by: 0 }));
             }
             Action::Remove(node) => {
                 if group.node_change(remove(node)).is_ok_and(|node| node.is_removed()) {

@@ -134,7 +134,7 @@ pub(super) fn remove(node: u64) -> Change {
 }
 
 fn drain(node: u64, is_draining: bool) -> Change {
-    Change::DrainNode(DrainNode { node, is_draining })
+    Change::DrainNode(DrainNode { node, is_draining, replaced_by: 0 })
 }
 
 fn role(node: u64, role: NodeRole) -> Change {
@@ -503,4 +503,20 @@ fn authorities_follow_each_other_by_compare_and_set() {
         assert!(is_malformed(&group.apply(put(wrong, 2))));
     }
     assert_eq!(group.apply(put(new(3), 2)), Ok(Reply::Authority { number: 3 }));
+}
+
+#[test]
+fn a_node_that_is_drained_for_another_one_names_it_until_the_drain_ends() {
+    let mut group = SystemGroup::new();
+    let (old, new) = (group.serving_node(), group.serving_node());
+    let replace = |node, replaced_by| Change::DrainNode(DrainNode { node, is_draining: true, replaced_by });
+    assert!(is_malformed(&group.apply(replace(old, old))));
+    assert_eq!(group.apply(replace(old, 50)), Err(Reject::NoSuchNode { node: 50 }));
+    assert_eq!(group.node_change(drain(old, true)).unwrap().replaced_by, 0);
+    let replaced = group.node_change(replace(old, new)).unwrap();
+    assert_eq!((replaced.state(), replaced.replaced_by), (NodeState::Draining, new));
+    assert_eq!(group.node_change(drain(old, true)).unwrap().replaced_by, new, "a repetition");
+    let wrong = Err(Reject::WrongNodeState { node: old, state: NodeState::Draining });
+    assert_eq!(group.apply(replace(new, old)), wrong);
+    assert_eq!(group.node_change(drain(old, false)).unwrap().replaced_by, 0);
 }

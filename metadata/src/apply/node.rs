@@ -139,6 +139,9 @@ pub(super) fn report(view: &mut View<'_>, command: &ReportNode) -> Result<Reply,
     node.cluster_version = command.cluster_version;
     node.start = Some(command.start);
     node.reported_ms = command.now_ms;
+    if command.has_authorities() {
+        (node.authority, node.trusted_authority) = (command.authority, command.trusted_authority);
+    }
     view.put(node::row(node.node_id()), &node);
     Ok(reply(node))
 }
@@ -182,13 +185,18 @@ pub(super) fn set_role(view: &mut View<'_>, command: SetNodeRole) -> Result<Repl
 pub(super) fn drain(view: &mut View<'_>, command: DrainNode) -> Result<Reply, ApplyError> {
     let mut node = staying(view, command.node)?;
     let to = if command.is_draining { NodeState::Draining } else { NodeState::Active };
+    if command.replaced_by != 0 {
+        check_replacement(view, &command)?;
+    }
     match (node.state(), to) {
-        (from, to) if from == to => return Ok(reply(node)),
+        (from, to) if from == to && command.replaced_by == 0 => return Ok(reply(node)),
+        (from, to) if from == to => {}
         (NodeState::Active, NodeState::Draining) => check_not_last(view, &node)?,
         (NodeState::Draining, NodeState::Active) => {}
         (state, _) => return Err(Reject::WrongNodeState { node: node.id, state }.into()),
     }
     node.set_state(to);
+    node.replaced_by = command.replaced_by;
     view.put(node::row(node.node_id()), &node);
     Ok(reply(node))
 }
@@ -262,6 +270,18 @@ fn check_version(view: &View<'_>, knows: u32) -> Result<(), ApplyError> {
 fn check_texts(texts: &[&str]) -> Result<(), ApplyError> {
     if texts.iter().any(|text| text.len() > NODE_TEXT_BYTES_MAX) {
         return Err(malformed("the name, the address or the build of the node is too long"));
+    }
+    Ok(())
+}
+
+/// Checks that an active storage node takes the place of a node that is drained.
+fn check_replacement(view: &View<'_>, command: &DrainNode) -> Result<(), ApplyError> {
+    let new = staying(view, command.replaced_by)?;
+    if !command.is_draining || new.id == command.node || new.role() != NodeRole::Storage {
+        return Err(malformed("no other storage node takes the place of the node"));
+    }
+    if new.state() != NodeState::Active {
+        return Err(Reject::WrongNodeState { node: new.id, state: new.state() }.into());
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{AUTHORITIES_MAX, JOIN_TOKENS_MAX};
+use mlgw_formats::cluster_version::ROTATION_CLUSTER_VERSION;
 use mlgw_formats::command::{
     AdmitNode, Change, Command, CreateJoinToken, DrainNode, PutAuthority, RemoveAuthority, RemoveJoinToken,
     RemoveNode, Reply, ReportNode, SetNodeRole,
@@ -47,15 +48,24 @@ pub struct NodeReport {
     pub key_hash: Vec<u8>,
     /// True if it serves.
     pub is_serving: bool,
+    /// Number of the authority that signed its certificate; 0 if it is not known. Not recorded below cluster
+    /// version 5, nor is the next one.
+    pub authority: u64,
+    /// Number of the newest authority that it trusts; 0 if it is not known.
+    pub trusted_authority: u64,
 }
 
 impl NodeReport {
     /// True if the record of the node already has everything in the report.
     fn is_recorded_in(&self, node: &Node) -> bool {
         let is_key_known = self.key_hash.is_empty() || self.key_hash == node.key_hash;
+        let authorities = (self.authority, self.trusted_authority);
+        let are_authorities_known =
+            authorities == (0, 0) || authorities == (node.authority, node.trusted_authority);
         let is_state_known = !self.is_serving || node.state() != mlgw_formats::schema::NodeState::Joining;
         is_key_known
             && is_state_known
+            && are_authorities_known
             && self.address == node.address
             && self.cluster_version == node.cluster_version
             && self.build == node.build
@@ -144,7 +154,10 @@ impl Catalogue {
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
-    pub async fn report_node(&self, report: NodeReport) -> Result<Arc<Node>, ProposeError> {
+    pub async fn report_node(&self, mut report: NodeReport) -> Result<Arc<Node>, ProposeError> {
+        if self.cluster_version() < ROTATION_CLUSTER_VERSION {
+            (report.authority, report.trusted_authority) = (0, 0);
+        }
         if let Some(node) = self.node_record(report.node).filter(|node| report.is_recorded_in(node)) {
             return Ok(node);
         }
@@ -157,6 +170,8 @@ impl Catalogue {
             key_hash: report.key_hash,
             is_serving: report.is_serving,
             now_ms: self.now_ms(),
+            authority: report.authority,
+            trusted_authority: report.trusted_authority,
         };
         self.propose_change(Change::ReportNode(report)).await.map(|reply| Arc::new(node_of(reply)))
     }
@@ -170,12 +185,13 @@ impl Catalogue {
         self.propose_change(Change::SetNodeRole(set)).await.map(node_of)
     }
 
-    /// Begins the draining of a node and returns its record.
+    /// Begins the draining of a node, whose place `new` takes if it is given, and returns its record.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
-    pub async fn drain_node(&self, node: NodeId) -> Result<Node, ProposeError> {
-        let drain = DrainNode { node: node.0, is_draining: true };
+    pub async fn drain_node(&self, node: NodeId, new: Option<NodeId>) -> Result<Node, ProposeError> {
+        let replaced_by = new.map_or(0, |new| new.0);
+        let drain = DrainNode { node: node.0, is_draining: true, replaced_by };
         self.propose_change(Change::DrainNode(drain)).await.map(node_of)
     }
 
@@ -184,7 +200,7 @@ impl Catalogue {
     /// # Errors
     /// Those of [`Catalogue::propose`].
     pub async fn undrain_node(&self, node: NodeId) -> Result<Node, ProposeError> {
-        let undrain = DrainNode { node: node.0, is_draining: false };
+        let undrain = DrainNode { node: node.0, is_draining: false, replaced_by: 0 };
         self.propose_change(Change::DrainNode(undrain)).await.map(node_of)
     }
 
@@ -206,7 +222,7 @@ impl Catalogue {
         self.records(Family::Authority, AUTHORITIES_MAX)
     }
 
-    /// The authority that signs: the newest one. `None` on a server that is not in a cluster.
+    /// The newest authority. `None` on a server that is not in a cluster.
     ///
     /// # Errors
     /// If the store cannot be read.

@@ -4,7 +4,7 @@ use super::testing::options;
 use super::{Catalogue, NewJoinToken, NodeReport, ProposeError};
 use mlgw_common::NodeId;
 use mlgw_common::limits::JOIN_TOKEN_MS_MAX;
-use mlgw_formats::cluster_version::MEMBERSHIP_CLUSTER_VERSION;
+use mlgw_formats::cluster_version::{MEMBERSHIP_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION};
 use mlgw_formats::command::{AdmitNode, Reject};
 use mlgw_formats::schema::{AuthorityRecord, Node, NodeRole, NodeState, RecordedStart};
 
@@ -32,6 +32,8 @@ fn report(node: u64) -> NodeReport {
         start: RecordedStart { incarnation: 1, counter: 1, nonce: 1 },
         key_hash: Vec::new(),
         is_serving: true,
+        authority: 0,
+        trusted_authority: 0,
     }
 }
 
@@ -125,7 +127,7 @@ async fn nodes_change_their_state_and_role() {
     };
     catalogue.report_node(report(2)).await.unwrap();
     recorded(NodeState::Active, NodeRole::Storage);
-    catalogue.drain_node(id).await.unwrap();
+    catalogue.drain_node(id, None).await.unwrap();
     recorded(NodeState::Draining, NodeRole::Storage);
     catalogue.set_node_role(id, NodeRole::Gateway).await.unwrap();
     recorded(NodeState::Draining, NodeRole::Gateway);
@@ -154,5 +156,26 @@ async fn a_version_waits_for_the_reports_of_all_nodes() {
     catalogue.report_node(NodeReport { cluster_version: later, ..report(2) }).await.unwrap();
     catalogue.raise_cluster_version(later).await.unwrap();
     assert_eq!(catalogue.cluster_version(), later);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn authorities_are_reported_once_every_node_knows_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    catalogue.raise_cluster_version(MEMBERSHIP_CLUSTER_VERSION).await.unwrap();
+    let report = || NodeReport {
+        cluster_version: ROTATION_CLUSTER_VERSION,
+        authority: 1,
+        trusted_authority: 2,
+        ..report(1)
+    };
+    let node = catalogue.report_node(report()).await.unwrap();
+    assert_eq!((node.authority, node.trusted_authority), (0, 0), "an older build would not read them");
+    catalogue.raise_cluster_version(ROTATION_CLUSTER_VERSION).await.unwrap();
+    catalogue.report_node(report()).await.unwrap();
+    catalogue.report_node(NodeReport { authority: 0, trusted_authority: 0, ..report() }).await.unwrap();
+    let node = catalogue.node_record(NodeId(1)).unwrap();
+    assert_eq!((node.authority, node.trusted_authority), (1, 2), "a report without them leaves them");
     catalogue.shutdown().await;
 }

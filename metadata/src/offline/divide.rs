@@ -23,6 +23,7 @@ use crate::catalogue::checkpoints::checkpoint_dir;
 use crate::copy::{Copier, CopyError};
 use crate::identity::ExpectedServer;
 use crate::store_error::StoreError;
+pub(super) use build::{NewGroup, link_states, open_log, sync_tree};
 use digests::{RowDigests, RowSums};
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::store_files;
@@ -152,7 +153,7 @@ impl Division {
 }
 
 /// Opens a closed catalogue without any damage.
-fn open_sound(
+pub(super) fn open_sound(
     dir: &Path,
     scratch: &Path,
     node: NodeId,

@@ -163,6 +163,32 @@ fn a_lost_node_is_removed_and_the_others_make_the_copies_that_it_had() {
 }
 
 #[test]
+fn a_node_takes_the_place_of_another_one_which_is_removed_by_itself() {
+    let mut cluster = TestCluster::three_with(small_segments);
+    assert_refused(&cluster, &["replace", "2", "--with", "4"], "is no other active storage node");
+    cluster.join("storage");
+    cluster.until_active(4);
+    assert_refused(&cluster, &["replace", "2", "--with", "2"], "is no other active storage node");
+    let start = |id: &usize| TestWriter::start(&cluster, *id, "replacement");
+    let writers: Vec<TestWriter> = STORAGE.iter().map(start).collect();
+    writers.iter().for_each(TestWriter::until_more);
+    run(&cluster, 3, &["replace", "2", "--with", "4"]);
+    let mut stored = Vec::new();
+    for writer in writers {
+        writer.until_more();
+        let log = writer.end(&cluster);
+        log.assert_kept_but_for_unanswered();
+        stored.extend(log.stored);
+    }
+    wait_at_most(MINUTELY_MAX, "the node is removed by itself", || state_of(&cluster, LEAVING) == "removed");
+    cluster.until_refused(LEAVING);
+    until_staying_have_all(&mut cluster);
+    for id in STAYING {
+        assert_all_stored(&cluster, id, &stored);
+    }
+}
+
+#[test]
 fn what_would_leave_too_few_nodes_is_refused_and_a_drain_can_be_ended() {
     let mut cluster = TestCluster::three_with(small_segments);
     let client = cluster.client(LEAVING);

@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterView {
     pub(super) findings: Vec<FindingView>,
+    pub(super) authority_change: Option<AuthorityChangeView>,
     pub(super) copies: CopiesView,
     pub(super) leaving: Vec<LeavingView>,
     pub(super) nodes: Vec<NodeView>,
@@ -18,6 +19,13 @@ pub(super) struct ClusterView {
 #[derive(Debug, Deserialize)]
 pub(super) struct FindingView {
     pub(super) what: String,
+}
+
+/// Replacement of the authority of the cluster.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct AuthorityChangeView {
+    pub(super) authority: u64,
+    pub(super) without_trust: Vec<usize>,
 }
 
 /// Copies of segments.

@@ -41,6 +41,19 @@ impl WrittenObject {
     }
 }
 
+impl WrittenObject {
+    /// Asserts that a server returns the object, or that `listing` names it because its bytes are lost.
+    pub(super) async fn assert_stored_or_listed(&self, client: &S3TestClient, listing: &str) {
+        let Self { bucket, key } = self;
+        match client.get(bucket, key).await {
+            Ok(read) => assert_eq!(content_of(key).difference(&read.body), None, "{bucket}/{key}"),
+            Err(failure) => {
+                assert!(listing.contains(&format!("s3://{bucket}/{key}\n")), "{bucket}/{key}: {failure:?}");
+            }
+        }
+    }
+}
+
 /// Reads these objects through a node.
 pub(super) fn assert_all_stored(cluster: &TestCluster, node: usize, written: &[WrittenObject]) {
     let client = cluster.client(node);
@@ -75,6 +88,15 @@ impl WriterLog {
     /// Like [`WriterLog::assert_kept`], for a writer whose node was killed.
     pub(super) fn assert_kept_but_for_unanswered(&self) {
         assert_eq!(self.failures, Vec::<String>::new());
+    }
+
+    /// Like [`WriterLog::assert_kept`], for a writer through a node whose disk failed. Writes were refused
+    /// with a 500 until the node knew that.
+    pub(super) fn assert_kept_but_for_disk_errors(&self) {
+        let is_disk_error =
+            |failure: &&String| failure.starts_with("PUT") && failure.contains("InternalError");
+        let others: Vec<&String> = self.failures.iter().filter(|failure| !is_disk_error(failure)).collect();
+        assert_eq!((self.unanswered, others), (0, Vec::new()));
     }
 }
 

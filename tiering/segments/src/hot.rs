@@ -17,9 +17,11 @@ mod chunk;
 mod claims;
 mod compaction;
 mod direct;
+mod directory;
 mod dirs;
 mod disposable;
 mod file;
+mod file_names;
 mod files;
 mod floor;
 mod header;
@@ -27,6 +29,7 @@ mod holds;
 mod holes;
 mod location;
 mod map;
+mod mark_file;
 mod marks;
 mod metrics;
 mod open_error;
@@ -40,6 +43,7 @@ mod recovery;
 mod remote_tier;
 mod repair;
 mod replace;
+mod replace_disk;
 mod replicas;
 mod salvage;
 mod scan;
@@ -75,14 +79,15 @@ use tokio::task::JoinHandle;
 pub use check::check_segments;
 pub use chunk::{AppendError, AppendedChunk, Chunk, Placement, SegmentChunk};
 pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError};
+pub use directory::DirectoryFault;
 pub use dirs::SegmentDirs;
-pub use file::{FileCall, Intercept, InterceptAction, segment_file_name, segment_of_file_name};
+pub use file::{FileCall, Intercept, InterceptAction};
+pub use file_names::{segment_file_name, segment_of_file_name};
 pub use floor::{log_floor, unnamed_chunks_after};
 pub use holds::SegmentHold;
 pub use map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
-pub use marks::{
-    AdoptedDirectory, MARK_FILE_NAME, MarkError, adopt, check_marks, read_mark, replace_mark, write_mark,
-};
+pub use mark_file::{MARK_FILE_NAME, read_mark, replace_mark, write_mark};
+pub use marks::{AdoptedDirectory, MarkError, adopt, check_marks};
 pub use metrics::HotMetrics;
 use mlgw_formats::segment_payload::Payload;
 pub use open_error::HotOpenError;
@@ -94,6 +99,7 @@ pub use read::error::{ReadFault, SegmentReadError};
 pub use recovery::{RecoveryError, scan};
 pub use repair::{repair_headers, repair_names};
 pub use replace::StoredChunk;
+pub use replace_disk::{OnlyCopies, RefusedDirectory, ReplaceDirectoryError, ReplacedDirectory};
 pub use replicas::{
     ReplicaBytes, ReplicaReadRefused, ReplicaRefused, ReplicationOptions, ReplicationStatus, SegmentPeers,
     StorageNodes,
@@ -212,6 +218,9 @@ impl HotTier {
             let (driver, recovery) = (replicas::driver::run, replicas::recover::run);
             workers.push(tokio::spawn(recovery(weak(), replication.clone(), compaction.clone())));
             workers.push(tokio::spawn(driver(weak(), replication, compaction.clone())));
+            if tier.inner.volumes.hot.has_identity() {
+                tokio::spawn(replace_disk::run(weak()));
+            }
         }
         *tier.inner.workers.lock().await = workers;
         tokio::spawn(space_wait::run(weak(), relief.clone()));
@@ -656,6 +665,10 @@ async fn run_housekeeping(tier: Weak<HotTierInner>) {
         let Some(inner) = tier.upgrade() else { return };
         inner.writer_queues.seal_idle(Duration::from_secs(DEDICATED_SEGMENT_IDLE_SECS));
         let space = inner.shared.space.clone();
+        if inner.volumes.hot.state().is_refused() {
+            // The ballast would be written into another directory.
+            continue;
+        }
         drop(inner);
         if tokio::task::spawn_blocking(move || space.refresh()).await.is_err() {
             return;

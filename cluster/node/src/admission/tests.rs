@@ -13,8 +13,8 @@ use mlgw_common::time::Instant;
 use mlgw_common::{CheckedClock, Clock, ClockComparison, NodeId, SystemClock, Timestamp};
 use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_credentials::Sealer;
-use mlgw_formats::cluster_version::MEMBERSHIP_CLUSTER_VERSION;
-use mlgw_formats::command::Reject;
+use mlgw_formats::cluster_version::{CLUSTER_VERSION, MEMBERSHIP_CLUSTER_VERSION};
+use mlgw_formats::command::{AdmitNode, Reject};
 use mlgw_formats::schema::{AuthorityRecord, NodeRole, NodeState};
 use mlgw_metadata::catalogue::NewJoinToken;
 use mlgw_metadata::{Catalogue, CatalogueOptions, ProposeError};
@@ -26,7 +26,8 @@ use mlgw_transport::{
     StreamAnswer, TransportConfig, WireVersions,
 };
 use mlgw_trust::{
-    AuthorityHash, ClusterAuthority, JoinToken, NodeCredentials, NodeFiles, NodeStart, PeerStarts, TokenId,
+    AuthorityHash, CertifiedNode, ClusterAuthority, JoinToken, NodeCredentials, NodeFiles, NodeStart,
+    PeerStarts, TokenId,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -59,7 +60,8 @@ impl TestMember {
         let sealer = Sealer::open_or_create(dir.path()).unwrap();
         let description = NodeDescription::first(clock.now()).unwrap();
         let description = description.clustered(CatalogueName::FIRST.next()).unwrap();
-        let created = create_authority(&catalogue, &sealer, description.cluster, clock.now()).await;
+        let named = CertifiedNode { cluster: description.cluster, node: NodeId(1) };
+        let created = create_authority(&catalogue, &sealer, named, clock.now()).await;
         let authority = created.unwrap().hash();
         let path = dir.path().to_owned();
         let checked = CheckedClock::alone(shared);
@@ -95,9 +97,14 @@ impl TestMember {
         self.admission.admit(from, request).await.map(|answer| JoinAnswer::decode(&answer).unwrap())
     }
 
-    /// Opens the newest authority.
+    /// This member in its certificate.
+    fn named(&self) -> CertifiedNode {
+        CertifiedNode { cluster: self.description.cluster, node: NodeId(1) }
+    }
+
+    /// Opens the authority that signs for this member.
     pub(crate) fn signer(&self) -> ClusterAuthority {
-        open_authority(&self.catalogue, &self.sealer, self.description.cluster).unwrap().unwrap()
+        open_authority(&self.catalogue, &self.sealer, self.named()).unwrap().unwrap()
     }
 
     /// Adds an authority after the one with the number `after`.
@@ -112,6 +119,20 @@ impl TestMember {
         };
         self.catalogue.put_authority(record, after).await.unwrap();
         authority
+    }
+
+    /// Admits a node whose key has this byte.
+    pub(crate) async fn admit(&self, key: u8) {
+        let token = self.token().await;
+        let admit = AdmitNode {
+            token: token.id().0,
+            secret_hash: token.stored(self.clock.now()).secret_hash.to_vec(),
+            key_hash: vec![key; 32],
+            address: "a:1".to_owned(),
+            cluster_version: CLUSTER_VERSION,
+            ..AdmitNode::default()
+        };
+        self.catalogue.admit_node(admit).await.unwrap();
     }
 
     pub(crate) fn files(&self) -> NodeFiles {

@@ -1,9 +1,16 @@
 //! Tests of the renewal of certificates: the decision, and its effect with a real catalogue and transport.
 
-use super::{CertificateEnd, CertificateRenewal, CertificateWork, RenewalError, certificate_work};
+use super::{
+    CertificateEnd, CertificateRenewal, CertificateWork, RenewalError, certificate_work, held_authorities,
+    next_signer,
+};
 use crate::admission::tests::TestMember;
+use crate::authorities::HeldAuthorities;
+use crate::rotation::end_rotation;
 use mlgw_common::{CheckedClock, Clock as _, ClusterId, NodeId, Timestamp};
-use mlgw_formats::schema::AuthorityRecord;
+use mlgw_formats::cluster_version::CLUSTER_VERSION;
+use mlgw_formats::schema::{AuthorityRecord, Node, RecordedStart};
+use mlgw_metadata::catalogue::NodeReport;
 use mlgw_trust::{AuthorityHash, ClusterAuthority, NodeCredentials, NodeFilesError, NodeKey};
 use std::sync::Arc;
 
@@ -18,9 +25,13 @@ fn authority() -> ClusterAuthority {
     ClusterAuthority::create(ClusterId(5), NOW).unwrap()
 }
 
-fn record(authority: &ClusterAuthority, created: Timestamp) -> AuthorityRecord {
-    let certificate = authority.certificate().to_vec();
-    AuthorityRecord { certificate, created_ms: created.0, ..AuthorityRecord::default() }
+fn record(authority: &ClusterAuthority, number: u64) -> AuthorityRecord {
+    AuthorityRecord { number, certificate: authority.certificate().to_vec(), ..AuthorityRecord::default() }
+}
+
+/// Another node, which trusts the authorities up to this number.
+fn other(trusted_authority: u64) -> [Arc<Node>; 1] {
+    [Arc::new(Node { id: 8, trusted_authority, ..Node::default() })]
 }
 
 /// Credentials that the first of `authorities` signed at [`NOW`].
@@ -34,7 +45,7 @@ fn credentials(authorities: &[&ClusterAuthority]) -> NodeCredentials {
 #[test]
 fn the_age_of_a_certificate_decides() {
     let authority = authority();
-    let (held, records) = (credentials(&[&authority]), [record(&authority, NOW)]);
+    let (held, records) = (credentials(&[&authority]), [record(&authority, 1)]);
     for (days, work) in [
         (-1, CertificateWork::Renew),
         (0, CertificateWork::Nothing),
@@ -43,36 +54,41 @@ fn the_age_of_a_certificate_decides() {
         (340, CertificateWork::Renew),
         (400, CertificateWork::Renew),
     ] {
-        assert_eq!(certificate_work(&held, &records, after(days)), work, "{days}");
-        assert_eq!(certificate_work(&held, &[], after(days)), CertificateWork::Nothing, "no rows yet");
+        assert_eq!(certificate_work(&held, &records, &other(0), after(days)), work, "{days}");
+        assert_eq!(certificate_work(&held, &[], &[], after(days)), CertificateWork::Nothing, "no rows yet");
     }
 }
 
 #[test]
-fn an_added_authority_is_trusted_at_once_and_signs_a_day_later() {
+fn an_added_authority_is_trusted_at_once_and_signs_when_every_node_trusts_it() {
     let (old, new) = (authority(), authority());
-    let records = [record(&old, NOW), record(&new, after(10))];
-    let (alone, both) = (credentials(&[&old]), credentials(&[&old, &new]));
-    let work = |held: &NodeCredentials, days| certificate_work(held, &records, after(days));
-    assert_eq!(work(&alone, 10), CertificateWork::Trust);
-    assert_eq!(work(&both, 10), CertificateWork::Nothing);
-    assert_eq!(work(&alone, 11), CertificateWork::Replace);
-    assert_eq!(work(&both, 11), CertificateWork::Replace);
-    assert_eq!(work(&credentials(&[&new, &old]), 11), CertificateWork::Nothing);
-    let late = [record(&old, NOW), record(&new, after(300))];
-    assert_eq!(certificate_work(&both, &late, after(300)), CertificateWork::Nothing, "a day later");
-    assert_eq!(certificate_work(&both, &late, after(301)), CertificateWork::Replace);
-    assert_eq!(certificate_work(&both, &late, after(340)), CertificateWork::Renew);
+    let records = [record(&old, 1), record(&new, 2)];
+    let (alone, both, moved) = (credentials(&[&old]), credentials(&[&old, &new]), credentials(&[&new, &old]));
+    let work = |held: &NodeCredentials, trusted, days| {
+        certificate_work(held, &records, &other(trusted), after(days))
+    };
+    assert_eq!(work(&alone, 1, 0), CertificateWork::Trust);
+    assert_eq!(work(&both, 1, 0), CertificateWork::Nothing, "the other node does not trust it");
+    assert_eq!(work(&both, 2, 0), CertificateWork::Replace);
+    assert_eq!(work(&alone, 2, 0), CertificateWork::Replace);
+    assert_eq!(work(&moved, 2, 0), CertificateWork::Nothing);
+    assert_eq!(work(&moved, 1, 0), CertificateWork::Nothing, "a node that has joined meanwhile");
+    assert_eq!(work(&both, 1, 300), CertificateWork::Renew, "by the old one");
+    assert_eq!(next_signer(&both, &records, &other(1)).unwrap().number, 1);
+    assert_eq!(next_signer(&moved, &records, &other(1)).unwrap().number, 2, "never back");
+    assert_eq!(held_authorities(&both, &records), HeldAuthorities { signer: 1, trusted: 2 });
+    assert_eq!(held_authorities(&alone, &records), HeldAuthorities { signer: 1, trusted: 1 });
+    assert_eq!(held_authorities(&both, &records[1..]), HeldAuthorities { signer: 0, trusted: 2 });
 }
 
 #[test]
 fn an_authority_that_is_removed_signs_nothing_and_is_not_trusted() {
     let (old, new) = (authority(), authority());
-    let records = [record(&new, NOW)];
-    let work = |held: &NodeCredentials, days| certificate_work(held, &records, after(days));
-    assert_eq!(work(&credentials(&[&old, &new]), 0), CertificateWork::Replace);
-    assert_eq!(work(&credentials(&[&new, &old]), 0), CertificateWork::Trust);
-    assert_eq!(work(&credentials(&[&new]), 0), CertificateWork::Nothing);
+    let records = [record(&new, 2)];
+    let work = |held: &NodeCredentials| certificate_work(held, &records, &other(1), NOW);
+    assert_eq!(work(&credentials(&[&old, &new])), CertificateWork::Replace);
+    assert_eq!(work(&credentials(&[&new, &old])), CertificateWork::Trust);
+    assert_eq!(work(&credentials(&[&new])), CertificateWork::Nothing);
 }
 
 /// The renewal of a member with a transport, and its first credentials.
@@ -86,6 +102,7 @@ async fn renewal(member: &TestMember) -> (CertificateRenewal, NodeCredentials) {
         transport,
         clock: CheckedClock::alone(member.clock.clone()),
         end: Arc::new(CertificateEnd::new(&held)),
+        authorities: Arc::default(),
     };
     (renewal, held)
 }
@@ -118,9 +135,14 @@ async fn a_renewed_certificate_is_of_the_same_node_and_key_and_is_stored() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_authorities_is_stored() {
+async fn an_authority_is_replaced_when_all_nodes_report_it_and_only_then() {
     let member = TestMember::new().await;
+    member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
     let (renewal, held) = renewal(&member).await;
+    let report = |node, authority, trusted_authority| report(&member, node, authority, trusted_authority);
+    report(1, 1, 1).await;
+    member.admit(2).await;
+    report(2, 1, 1).await;
     let new = member.add_authority(1).await;
     let trusting = renewal.check(&held).await.unwrap().unwrap();
     assert_eq!(trusting.certificate(), held.certificate());
@@ -129,17 +151,42 @@ async fn a_change_of_the_authorities_is_stored() {
     };
     assert_eq!(hashes(&trusting), [member.authority, new.hash()], "the one that signed comes first");
     assert_eq!(hashes(&member.files().credentials().unwrap().unwrap()), hashes(&trusting));
-    assert!(renewal.check(&trusting).await.unwrap().is_none());
-    pass(&member, 1);
+    assert_eq!(renewal.authorities.get(), HeldAuthorities { signer: 1, trusted: 2 });
+    report(1, 1, 2).await;
+    assert!(renewal.check(&trusting).await.unwrap().is_none(), "node 2 has not reported");
+    end_rotation(&member.catalogue).await;
+    report(2, 1, 2).await;
     let signed = renewal.check(&trusting).await.unwrap().unwrap();
     assert_ne!(signed.certificate(), held.certificate());
     assert_eq!(hashes(&signed), [new.hash(), member.authority]);
-    member.catalogue.remove_authority(1).await.unwrap();
+    assert_eq!(renewal.authorities.get(), HeldAuthorities { signer: 2, trusted: 2 });
+    report(1, 2, 2).await;
+    end_rotation(&member.catalogue).await;
+    assert_eq!(member.catalogue.authorities().unwrap().len(), 2, "node 2 uses the old one");
+    report(2, 2, 2).await;
+    end_rotation(&member.catalogue).await;
+    assert_eq!(member.catalogue.authorities().unwrap().len(), 1);
     let last = renewal.check(&signed).await.unwrap().unwrap();
     assert_eq!((last.certificate(), hashes(&last)), (signed.certificate(), vec![new.hash()]));
     assert!(renewal.check(&last).await.unwrap().is_none());
     renewal.transport.stop().await;
     member.stop().await;
+}
+
+/// Records the report of a node about its authorities.
+async fn report(member: &TestMember, node: u64, authority: u64, trusted_authority: u64) {
+    let report = NodeReport {
+        node: NodeId(node),
+        address: "a:1".to_owned(),
+        cluster_version: CLUSTER_VERSION,
+        build: "b".to_owned(),
+        start: RecordedStart { incarnation: 1, counter: 1, nonce: 1 },
+        key_hash: Vec::new(),
+        is_serving: true,
+        authority,
+        trusted_authority,
+    };
+    member.catalogue.report_node(report).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Commands of membership: tokens, nodes and authorities. All are of cluster version 2 and of group 0.
+//! Commands of membership: tokens, nodes and authorities. All are of group 0, and of cluster
+//! version 2 unless a field says otherwise.
 
 use crate::schema::{AuthorityRecord, RecordedStart};
 
@@ -111,6 +112,21 @@ pub struct ReportNode {
     /// Time of the command, milliseconds since the epoch.
     #[prost(int64, tag = "8")]
     pub now_ms: i64,
+    /// Number of the authority that signed its certificate; 0 if it states none: both
+    /// recorded ones stay. Of cluster version 5.
+    #[prost(uint64, tag = "9")]
+    pub authority: u64,
+    /// Number of the newest authority that it trusts; 0 if it states none. Of cluster version 5.
+    #[prost(uint64, tag = "10")]
+    pub trusted_authority: u64,
+}
+
+impl ReportNode {
+    /// True if the report names authorities, which a build of cluster version 4 does not know.
+    #[must_use]
+    pub const fn has_authorities(&self) -> bool {
+        self.authority != 0 || self.trusted_authority != 0
+    }
 }
 
 /// Changes the role of a node. Replies with [`Reply::Node`](super::Reply::Node).
@@ -133,6 +149,9 @@ pub struct DrainNode {
     /// False ends the draining.
     #[prost(bool, tag = "2")]
     pub is_draining: bool,
+    /// Id of the node that takes its place; 0 if none does. Of cluster version 5.
+    #[prost(uint64, tag = "3")]
+    pub replaced_by: u64,
 }
 
 /// Removes a node for ever. While it is in the membership of the system group, the node is only marked; a

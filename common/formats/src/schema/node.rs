@@ -8,7 +8,8 @@ use crate::key::{Family, KeyWriter};
 use mlgw_common::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// A node of the cluster. Fields from `name` on are of cluster version 2.
+/// A node of the cluster. Fields from `name` on are of cluster version 2, those from `authority` on of
+/// version 5.
 #[derive(Clone, PartialEq, Eq, prost::Message, Serialize, Deserialize)]
 pub struct Node {
     /// Id of the node.
@@ -47,6 +48,18 @@ pub struct Node {
     /// Time of its removal; 0 before that.
     #[prost(int64, tag = "12")]
     pub removed_ms: i64,
+    /// Number of the authority that signed the certificate that it uses; 0 if it has not reported one.
+    #[prost(uint64, tag = "13")]
+    #[serde(default)]
+    pub authority: u64,
+    /// Number of the newest authority that it trusts; 0 if it has not reported one.
+    #[prost(uint64, tag = "14")]
+    #[serde(default)]
+    pub trusted_authority: u64,
+    /// Id of the node that takes its place while it is drained, and after that; 0 if none does.
+    #[prost(uint64, tag = "15")]
+    #[serde(default)]
+    pub replaced_by: u64,
 }
 
 impl Node {
@@ -83,6 +96,14 @@ impl Node {
             || self.start.is_some()
             || self.reported_ms != 0
             || self.removed_ms != 0
+            || self.has_authorities()
+            || self.replaced_by != 0
+    }
+
+    /// True if a field is set that a build of cluster version 4 does not know.
+    #[must_use]
+    pub const fn has_authorities(&self) -> bool {
+        self.authority != 0 || self.trusted_authority != 0
     }
 }
 
@@ -180,6 +201,8 @@ mod tests {
             ..node
         };
         golden::check(&member, include_str!("golden/node_member.hex"));
+        let rotated = Node { authority: 300, trusted_authority: 301, replaced_by: 3, ..member.clone() };
+        golden::check(&rotated, include_str!("golden/node_rotated.hex"));
         assert!(member.has_membership_fields() && member.is_removed() && !member.is_staying());
     }
 
@@ -196,6 +219,9 @@ mod tests {
             Node { start: Some(RecordedStart::default()), ..first.clone() },
             Node { reported_ms: 1, ..first.clone() },
             Node { removed_ms: 1, ..first.clone() },
+            Node { authority: 1, ..first.clone() },
+            Node { trusted_authority: 1, ..first.clone() },
+            Node { replaced_by: 1, ..first.clone() },
         ];
         assert!(later.iter().all(Node::has_membership_fields));
     }

@@ -41,6 +41,7 @@ fn node(id: u64, role: NodeRole) -> NodeStatus {
         is_first: id == 1,
         reachable: Some(true),
         serves: Some(role == NodeRole::Storage),
+        replaced_by: None,
         load: Some(NodeLoad { applied: Some(40 + id), ..NodeLoad::default() }),
         clock_skew_ms: Some(500),
     }
@@ -66,6 +67,7 @@ pub(super) fn healthy() -> ClusterStatus {
         waits: None,
         clock: ClockComparison::Compared { skew_ms: -500 },
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
+        authority_change: None,
     }
 }
 
@@ -99,7 +101,14 @@ fn nodes_that_leave_are_described_and_lost_segments_are_a_finding() {
     let info = cluster_info(&healthy(), &copies, NOW);
     assert_schema_of("ClusterInfo", &info);
     let (segments, copied_segments) = (120, 12);
-    let expected = ClusterLeavingInfo { node: 2, segments, copied_segments, open_segments: 1, done: false };
+    let expected = ClusterLeavingInfo {
+        node: 2,
+        segments,
+        copied_segments,
+        open_segments: 1,
+        done: false,
+        replaced_by: None,
+    };
     assert_eq!(info.leaving, [expected]);
     let found = &info.findings[0];
     assert_eq!(found.severity, Health::Critical);
@@ -152,9 +161,12 @@ async fn a_server_without_peers_has_no_cluster_and_no_tokens() {
     for (method, path) in [
         (Method::GET, "/v1/cluster"),
         (Method::POST, "/v1/cluster/tokens"),
+        (Method::POST, "/v1/cluster/authority/rotate"),
+        (Method::POST, "/v1/disks/replace"),
         (Method::POST, "/v1/cluster/nodes/2/drain"),
         (Method::POST, "/v1/cluster/nodes/2/undrain"),
         (Method::POST, "/v1/cluster/nodes/2/remove"),
+        (Method::POST, "/v1/cluster/nodes/2/replace"),
     ] {
         let (status, refused) = api.call(method, path, Value::Null).await;
         assert_eq!((status, &refused["code"]), (StatusCode::NOT_FOUND, &json!("NotClustered")), "{path}");

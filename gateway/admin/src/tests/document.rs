@@ -3,18 +3,18 @@
 use super::schema::{document, violations};
 use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
-    BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo,
-    ClusterLeavingInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo,
-    ClusterNodeRole, ClusterNodeState, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
-    DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
-    DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
+    BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterAuthorityChange, ClusterCopiesInfo,
+    ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo, ClusterMemberPart,
+    ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, CompactRequest, CompactionInfo,
+    CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction,
+    DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
     DrainNodeRequest, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest,
     KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset,
     NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest,
-    QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ResidencyInfo, ResidencyTier,
-    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
-    TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner,
-    UpstreamProtocol, UsedInfo,
+    QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo,
+    ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
+    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo,
+    UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -241,6 +241,7 @@ fn a_cluster_matches_its_schema() {
         duty: None,
         waits: None,
         certificate_expires: "e".into(),
+        authority_change: None,
         findings: vec![],
         copies: ClusterCopiesInfo::default(),
         leaving: vec![],
@@ -250,11 +251,23 @@ fn a_cluster_matches_its_schema() {
     assert_schema_of("ClusterInfo", &alone);
     let led = ClusterGroupInfo { id: 0, leader: Some(1), members: vec![member] };
     let finding = HealthFinding { severity: Health::Warning, what: "w".into(), advice: "a".into() };
-    let leaving =
-        ClusterLeavingInfo { node: 1, segments: 3, copied_segments: 2, open_segments: 1, done: false };
+    let leaving = ClusterLeavingInfo {
+        node: 1,
+        segments: 3,
+        copied_segments: 2,
+        open_segments: 1,
+        done: false,
+        replaced_by: Some(4),
+    };
     let change = ClusterNodeChange { node: 1, state: ClusterNodeState::Draining };
     assert_schema_of("ClusterNodeChange", &change);
+    let rotation =
+        ClusterAuthorityChange { authority: 2, without_trust: vec![3], without_certificate: vec![1, 3] };
+    assert_schema_of("ClusterAuthorityChange", &rotation);
+    let replaced = ReplacedDiskInfo { directory: "d".into(), copied_again: 2, lost: vec![7] };
+    assert_schema_of("ReplacedDiskInfo", &replaced);
     let whole = ClusterInfo {
+        authority_change: Some(rotation),
         leaving: vec![leaving],
         duty: Some(1),
         waits: Some("w".into()),

@@ -1,4 +1,5 @@
-//! The commands `mlgw cluster drain`, `undrain` and `remove`, and the progress of nodes that leave.
+//! The commands `mlgw cluster drain`, `undrain`, `remove` and `replace`, and the progress of nodes that
+//! leave.
 
 use super::CLUSTER;
 use crate::client::Client;
@@ -7,7 +8,7 @@ use crate::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{
     ClusterInfo, ClusterLeavingInfo, ClusterNodeChange, ClusterNodeInfo, ClusterNodeState, DrainNodeRequest,
-    RemoveNodeRequest,
+    RemoveNodeRequest, ReplaceNodeRequest,
 };
 
 /// Options of `mlgw cluster remove`.
@@ -53,6 +54,33 @@ pub async fn remove(global: &Global, out: Out, node: u64, options: RemoveOptions
     out.done(&changed, &format!("Node {node} is {}.", of_state(changed.state)))
 }
 
+/// Replaces a storage node by another one. A lost one is removed at once, after a confirmation.
+///
+/// # Errors
+/// If the other node is no active storage node, or the loss is not confirmed; see [`CliError`].
+pub async fn replace(
+    global: &Global,
+    out: Out,
+    old: u64,
+    new: u64,
+    options: RemoveOptions,
+) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    if options.is_lost {
+        confirm_id(old, options, global)?;
+    }
+    let request = ReplaceNodeRequest { with: new, lost: options.is_lost };
+    let changed: ClusterNodeChange = client.call(Method::POST, &path(old, "replace"), Some(&request)).await?;
+    let sentence = match options.is_lost {
+        true => format!("Node {old} is {}. Node {new} gets its copies.", of_state(changed.state)),
+        false => format!(
+            "Node {old} is draining, and is removed by itself when other nodes have its segments. `mlgw \
+             cluster status` shows the progress."
+        ),
+    };
+    out.done(&changed, &sentence)
+}
+
 fn of_state(state: ClusterNodeState) -> &'static str {
     match state {
         ClusterNodeState::Removed => "removed",
@@ -95,10 +123,13 @@ pub(super) fn lines(cluster: &ClusterInfo) -> String {
 }
 
 fn progress(cluster: &ClusterInfo, leaving: &ClusterLeavingInfo) -> String {
-    let ClusterLeavingInfo { node, segments, copied_segments, open_segments, done } = *leaving;
+    let ClusterLeavingInfo { node, segments, copied_segments, open_segments, done, replaced_by } = *leaving;
     let is_draining = |of: &ClusterNodeInfo| of.id == node && of.state == ClusterNodeState::Draining;
     let is_draining = cluster.nodes.iter().any(is_draining);
     match (done, is_draining) {
+        (true, true) if replaced_by.is_some() => {
+            format!("node {node} is drained, and is removed by itself")
+        }
         (true, true) => {
             format!("node {node} is drained: run `mlgw cluster remove {node}`, then it stops by itself")
         }
@@ -123,8 +154,14 @@ mod tests {
 
     fn shown(state: ClusterNodeState, segments: u64, open_segments: u64) -> String {
         let done = segments == 0 && open_segments == 0;
-        let leaving =
-            vec![ClusterLeavingInfo { node: 2, segments, copied_segments: 12, open_segments, done }];
+        let leaving = vec![ClusterLeavingInfo {
+            node: 2,
+            segments,
+            copied_segments: 12,
+            open_segments,
+            done,
+            replaced_by: None,
+        }];
         let mut cluster = ClusterInfo { leaving, ..cluster() };
         cluster.nodes[1].state = state;
         lines(&cluster)
@@ -139,6 +176,21 @@ mod tests {
         let drained = shown(ClusterNodeState::Draining, 0, 0);
         assert!(drained.starts_with("node 2 is drained: run `mlgw cluster remove 2`"), "{drained}");
         assert_eq!(shown(ClusterNodeState::Leaving, 0, 0), "node 2 is being removed\n");
+    }
+
+    #[test]
+    fn a_replaced_node_needs_no_further_command() {
+        let leaving = ClusterLeavingInfo {
+            node: 2,
+            segments: 0,
+            copied_segments: 0,
+            open_segments: 0,
+            done: true,
+            replaced_by: Some(4),
+        };
+        let mut cluster = ClusterInfo { leaving: vec![leaving], ..cluster() };
+        cluster.nodes[1].state = ClusterNodeState::Draining;
+        assert_eq!(lines(&cluster), "node 2 is drained, and is removed by itself\n");
     }
 
     #[test]

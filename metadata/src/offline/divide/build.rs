@@ -32,9 +32,9 @@ const MEMTABLE_BYTES: usize = 32 << 20;
 const STEP_ROWS: usize = 4096;
 
 /// A group of the new catalogue.
-struct NewGroup {
-    group: u32,
-    state: StateDb,
+pub(in crate::offline) struct NewGroup {
+    pub(in crate::offline) group: u32,
+    pub(in crate::offline) state: StateDb,
 }
 
 /// Builds the divided catalogue in `new`, which is empty or absent. Returns the number of log entries that
@@ -77,14 +77,14 @@ pub(super) fn build(
     Ok(entries)
 }
 
-fn open_log(log: &Path, scratch: &Path) -> Result<SavedLog, DivideError> {
+pub(in crate::offline) fn open_log(log: &Path, scratch: &Path) -> Result<SavedLog, DivideError> {
     let mut findings = Vec::new();
     let opened = logs::open(log, &scratch.join("log"), &mut findings).map_err(failed(log))?;
     opened.ok_or_else(|| damage_of(&findings))
 }
 
 /// Links the states of all groups, and applies to each the log that it lacks.
-fn link_states(
+pub(in crate::offline) fn link_states(
     old: &Path,
     new: &Path,
     log: &SavedLog,
@@ -211,7 +211,7 @@ fn write_log(new: &Path, plan: DivisionPlan, old: &SavedLog, groups: &[NewGroup]
 }
 
 /// Syncs every file and directory below `dir`, and `dir` itself.
-fn sync_tree(dir: &Path) -> io::Result<()> {
+pub(in crate::offline) fn sync_tree(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

@@ -21,10 +21,10 @@ use mlgw_metadata::offline::{
 use mlgw_metadata::store_error::StoreError;
 
 use super::dirs::SegmentDirs;
-use super::file::{is_copying, segment_file_name, segment_of_file_name};
+use super::file_names::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::is_header_of;
 use super::location::RecordLocation;
-use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME};
+use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME};
 use super::space::BALLAST_FILE_NAME;
 use super::verify::{RecordDamage, verify_record};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};

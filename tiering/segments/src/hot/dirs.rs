@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{SegmentTier, regular};
 
-use super::file::segment_file_name;
+use super::file_names::segment_file_name;
 use super::map::SegmentLocation;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 

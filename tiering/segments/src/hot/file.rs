@@ -25,6 +25,8 @@ use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, DirectFile};
+use super::directory::{DirectoryState, write_probe};
+use super::file_names::{ASIDE_EXTENSION, COPYING_EXTENSION, segment_file_name};
 use super::header::header_of;
 use super::map::SegmentLocation;
 use super::metrics::{HotCounters, add};
@@ -82,38 +84,8 @@ pub(super) struct SegmentDisk {
     lineage: Arc<Lineage>,
     intercept: Option<Arc<dyn Intercept>>,
     metrics: Arc<HotCounters>,
-}
-
-/// Extension of a segment file that was set aside, followed by a number.
-const ASIDE_EXTENSION: &str = "aside-";
-
-/// Returns the name of a segment's file.
-#[must_use]
-pub fn segment_file_name(id: SegmentId) -> String {
-    format!("{:016x}.seg", id.0)
-}
-
-/// Returns the segment whose file has this name.
-#[must_use]
-pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
-    let hex = name.strip_suffix(".seg")?;
-    let id = SegmentId(u64::from_str_radix(hex, 16).ok()?);
-    (segment_file_name(id) == name).then_some(id)
-}
-
-/// Extension of a segment file while it is copied from another directory.
-const COPYING_EXTENSION: &str = ".copying";
-
-/// True for the name of an unfinished copy of a segment.
-pub(super) fn is_copying(name: &str) -> bool {
-    name.strip_suffix(COPYING_EXTENSION).is_some_and(|name| segment_of_file_name(name).is_some())
-}
-
-/// Returns the segment whose file had this name before it was set aside.
-pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
-    let (name, number) = name.rsplit_once('.')?;
-    number.strip_prefix(ASIDE_EXTENSION)?.parse::<u64>().ok()?;
-    segment_of_file_name(name)
+    /// If the directory is used.
+    state: DirectoryState,
 }
 
 impl SegmentDisk {
@@ -125,8 +97,10 @@ impl SegmentDisk {
         metrics: Arc<HotCounters>,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
-        let disk = Self { dir, direct_writes: false, durability, lineage, intercept, metrics };
+        let state = DirectoryState::default();
+        let disk = Self { dir, direct_writes: false, durability, lineage, intercept, metrics, state };
         disk.sync_directory()?;
+        disk.state.accept(&disk.dir);
         if let Some(parent) = disk.dir.parent() {
             disk.sync_dir(parent)?;
         }
@@ -142,6 +116,30 @@ impl SegmentDisk {
         &self.dir
     }
 
+    /// If the directory is used.
+    pub(super) fn state(&self) -> &DirectoryState {
+        &self.state
+    }
+
+    /// Identity of the server that owns the directory.
+    pub(super) fn owner(&self) -> Identity {
+        self.lineage.own
+    }
+
+    /// True if there is a file under the name of a segment.
+    pub(super) fn has_file(&self, id: SegmentId) -> bool {
+        self.path(id).exists()
+    }
+
+    /// Writes to the directory to find out if it works, whether it is used or not.
+    pub(super) fn probe(&self) -> io::Result<()> {
+        write_probe(&self.dir)?;
+        if self.intercepted(FileCall::SyncDirectory, None)?.is_some() {
+            rustix::fs::fsync(File::open(&self.dir)?)?;
+        }
+        Ok(())
+    }
+
     /// True if the headers of files here are compared with the server's identity.
     pub(super) fn has_identity(&self) -> bool {
         self.lineage.own != Identity::default()
@@ -153,6 +151,11 @@ impl SegmentDisk {
 
     /// Creates the file of a new segment; it is durable when the call returns.
     pub(super) fn create(&self, header: &SegmentHeader) -> io::Result<File> {
+        self.state.check_directory(&self.dir)?;
+        self.record_error_of(self.create_file(header))
+    }
+
+    fn create_file(&self, header: &SegmentHeader) -> io::Result<File> {
         let id = header.id;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path(id))?;
         if self.intercept_call(FileCall::Create, Some(id))?.is_some() {
@@ -177,6 +180,18 @@ impl SegmentDisk {
     /// Writes `blocks` at `offset` through `direct`; after a short write that ended within a block, the rest
     /// through `file`.
     pub(super) fn write_blocks(
+        &self,
+        direct: &File,
+        file: &File,
+        id: SegmentId,
+        blocks: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        self.check_file(file, id)?;
+        self.record_error_of(self.try_write_blocks(direct, file, id, blocks, offset))
+    }
+
+    fn try_write_blocks(
         &self,
         direct: &File,
         file: &File,
@@ -210,6 +225,17 @@ impl SegmentDisk {
         &self,
         file: &File,
         id: SegmentId,
+        slices: &mut [IoSlice<'_>],
+        offset: u64,
+    ) -> io::Result<()> {
+        self.check_file(file, id)?;
+        self.record_error_of(self.try_write(file, id, slices, offset))
+    }
+
+    fn try_write(
+        &self,
+        file: &File,
+        id: SegmentId,
         mut slices: &mut [IoSlice<'_>],
         mut offset: u64,
     ) -> io::Result<()> {
@@ -234,18 +260,33 @@ impl SegmentDisk {
 
     /// Like [`SegmentDisk::sync`], whatever the durability.
     pub(super) fn sync_always(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        if self.intercept_call(FileCall::Sync, Some(id))?.is_some() {
+        self.check_file(file, id)?;
+        if self.record_error_of(self.intercept_call(FileCall::Sync, Some(id)))?.is_some() {
             let begun = Instant::now();
-            self.metrics.sync_watch.watch(|| rustix::fs::fdatasync(file))?;
+            let synced = self.metrics.sync_watch.watch(|| rustix::fs::fdatasync(file));
+            self.record_error_of(synced.map_err(io::Error::from))?;
             self.metrics.sync_segment.record(begun.elapsed());
         }
         Ok(())
+    }
+
+    /// Checks that an open file of a segment, or of a copy of it, is in the directory.
+    fn check_file(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        self.state.check()?;
+        let names = [self.path(id), self.copying_path(id)];
+        self.state.check_file(file, names.iter().map(PathBuf::as_path))
+    }
+
+    /// Returns the result of a call, after recording its error.
+    fn record_error_of<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| self.state.record_error(error))
     }
 
     /// Creates an empty file under the name of a segment, or finds one, and makes it durable, whatever the
     /// durability. It marks a replica that was closed before it had a file, and prevents that one is created.
     /// Of kind `AlreadyExists` is the error if there is a file with bytes.
     pub(super) fn ensure_closed_marker(&self, id: SegmentId) -> io::Result<()> {
+        self.state.check_directory(&self.dir)?;
         let path = self.path(id);
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = match created {
@@ -265,6 +306,7 @@ impl SegmentDisk {
     /// Opens the file of a segment that was left open so that it is read from the device: pages that a
     /// stopped process left unsynced in the page cache are synced, then dropped from the cache.
     pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
+        self.state.check_directory(&self.dir)?;
         let file = regular::open_with(OpenOptions::new().read(true).write(true), &self.path(id))?;
         if self.intercept_sync(FileCall::SyncRecovery, Some(id))? {
             let begun = Instant::now();
@@ -277,6 +319,7 @@ impl SegmentDisk {
 
     /// Renames a file to a name that no segment has, durably, and returns that name.
     pub(super) fn set_aside(&self, name: &str) -> io::Result<String> {
+        self.state.check_directory(&self.dir)?;
         let free = set_aside(&self.dir, name)?;
         self.sync_directory()?;
         Ok(free)
@@ -310,6 +353,7 @@ impl SegmentDisk {
     /// is no file. Not synced: a file that reappears after a power loss is removed at the next start. A file
     /// whose header names another segment, server or timeline is set aside instead.
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
+        self.state.check_directory(&self.dir)?;
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
             Ok(found) if found.is_dir() => {
@@ -385,6 +429,7 @@ impl SegmentDisk {
     /// Creates the file to which a segment is copied from another directory, replacing the remains of an
     /// interrupted copy. It is ignored until [`SegmentDisk::finish_copy`].
     pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
+        self.state.check_directory(&self.dir)?;
         let path = self.copying_path(id);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
@@ -465,7 +510,9 @@ impl SegmentDisk {
     /// Removes a copy that is not needed any more.
     pub(super) fn discard_copy(&self, id: SegmentId) {
         // If it cannot be removed now, the next start removes it.
-        drop(std::fs::remove_file(self.copying_path(id)));
+        if self.state.check().is_ok() {
+            drop(std::fs::remove_file(self.copying_path(id)));
+        }
     }
 
     fn copying_path(&self, id: SegmentId) -> PathBuf {
@@ -485,8 +532,14 @@ impl SegmentDisk {
         Ok(())
     }
 
-    /// Consults the intercept: `None` to skip the call, otherwise the number of bytes that it may write.
+    /// Checks that the directory is used, and consults the intercept.
     fn intercept_call(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<Option<usize>> {
+        self.state.check()?;
+        self.intercepted(call, id)
+    }
+
+    /// Consults the intercept: `None` to skip the call, otherwise the number of bytes that it may write.
+    fn intercepted(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<Option<usize>> {
         match self.intercept.as_ref().map_or(InterceptAction::Go, |intercept| intercept.before(call, id)) {
             InterceptAction::Go => Ok(Some(usize::MAX)),
             InterceptAction::Skip => Ok(None),
@@ -567,17 +620,5 @@ mod tests {
         );
         std::fs::write(disk.path(id), header.encode()).unwrap();
         assert_eq!(copy(), 2, "another file is set aside");
-    }
-
-    #[test]
-    fn a_file_name_names_one_segment() {
-        assert_eq!(segment_file_name(SegmentId(255)), "00000000000000ff.seg");
-        assert_eq!(segment_of_file_name("00000000000000ff.seg"), Some(SegmentId(255)));
-        assert_eq!(segment_of_aside_name("00000000000000ff.seg.aside-2"), Some(SegmentId(255)));
-        assert_eq!(segment_of_aside_name("00000000000000ff.seg.aside-"), None);
-        for other in ["ff.seg", "00000000000000FF.seg", "00000000000000ff", "+0000000000000ff.seg", "ballast"]
-        {
-            assert_eq!(segment_of_file_name(other), None, "{other}");
-        }
     }
 }

@@ -110,6 +110,13 @@ impl SegmentFileCache {
         open.remove(&id);
     }
 
+    /// Closes all files: they may be on a disk that is gone.
+    pub(super) fn invalidate_all(&self) {
+        let mut open = self.open.write();
+        self.invalidations.fetch_add(1, AcqRel);
+        open.clear();
+    }
+
     /// Returns and resets the number of reads of each open segment. Counts of files closed since the last
     /// call are lost.
     pub(super) fn take_reads(&self) -> Vec<(SegmentId, u64)> {

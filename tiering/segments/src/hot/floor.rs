@@ -15,7 +15,7 @@ use mlgw_common::limits::MIB;
 use mlgw_common::{Incarnation, regular};
 
 use super::dirs::SegmentDirs;
-use super::file::{segment_file_name, segment_of_file_name};
+use super::file_names::{segment_file_name, segment_of_file_name};
 use super::header::header_of;
 use super::scan::SegmentScan;
 

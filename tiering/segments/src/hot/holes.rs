@@ -20,7 +20,8 @@ use mlgw_common::ids::SegmentId;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::file::{SegmentDisk, segment_of_file_name};
+use super::file::SegmentDisk;
+use super::file_names::segment_of_file_name;
 use super::location::RecordLocation;
 
 /// Minimum block size; smaller blocks of a file system are not used.

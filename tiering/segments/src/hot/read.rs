@@ -137,6 +137,11 @@ impl SegmentReader {
         self.inner.remote_tier.invalidate(segment);
     }
 
+    /// Closes all files.
+    pub(super) fn invalidate_all(&self) {
+        self.inner.files.invalidate_all();
+    }
+
     /// Returns the whole chunk of `body` at `extent`, as stored, with its owner.
     pub(super) async fn chunk(
         &self,

@@ -30,10 +30,12 @@ use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
 use super::dirs::SegmentDirs;
-use super::file::{SegmentDisk, is_copying, segment_file_name, segment_of_file_name};
+use super::file::SegmentDisk;
+use super::file_names::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::header_of;
 use super::map::{MapError, OpenSegment, SegmentLocation, SegmentMap};
-use super::marks::{DirectorySweep, MARK_FILE_NAME, MARK_TEMP_NAME};
+use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME};
+use super::marks::DirectorySweep;
 use super::scan::{ScanSummary, SegmentScan};
 use super::space::BALLAST_FILE_NAME;
 use mlgw_common::SegmentTier;

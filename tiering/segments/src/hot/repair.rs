@@ -13,7 +13,7 @@ use mlgw_common::{Lineage, Timestamp, regular};
 use mlgw_metadata::offline::Offline;
 
 use super::dirs::SegmentDirs;
-use super::file::{segment_file_name, segment_of_file_name};
+use super::file_names::{segment_file_name, segment_of_file_name};
 use super::header::is_header_of;
 use super::map::NewSegment;
 use super::marks::is_foreign;

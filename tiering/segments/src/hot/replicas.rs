@@ -41,6 +41,7 @@ mod sweep;
 
 pub use follower::ReplicaRefused;
 pub use progress::ReplicationStatus;
+pub(super) use recorded::is_local;
 pub use source::ReplicaReadRefused;
 
 use std::collections::BTreeSet;
@@ -197,6 +198,11 @@ impl Replicas {
 }
 
 impl Replication {
+    /// Starts the next pass of the driver.
+    pub(super) fn start_pass(&self) {
+        self.wake.notify_one();
+    }
+
     /// Waits for `longest`, or after a wake-up for `least`, or until the tier stops.
     async fn next_pass(&self, compaction: &Compaction, least: Duration, longest: Duration) {
         let begun = Instant::now();
@@ -214,7 +220,7 @@ impl Replication {
         if rate == 0 { Instant::now() } else { self.pace.due_at(Instant::now(), bytes, rate) }
     }
 
-    fn add_suspects(&self, segments: impl IntoIterator<Item = SegmentId>) {
+    pub(super) fn add_suspects(&self, segments: impl IntoIterator<Item = SegmentId>) {
         self.suspects.lock().extend(segments);
     }
 }

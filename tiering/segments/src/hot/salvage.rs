@@ -15,7 +15,7 @@ use mlgw_common::regular;
 use mlgw_metadata::offline::ProgressCallback;
 
 use super::dirs::SegmentDirs;
-use super::file::{segment_of_aside_name, segment_of_file_name};
+use super::file_names::{segment_of_aside_name, segment_of_file_name};
 use super::scan::SegmentScan;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 

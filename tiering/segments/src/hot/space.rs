@@ -184,6 +184,13 @@ impl DiskSpace {
         self.refresh();
     }
 
+    /// Records that the directory is an empty one now: it has nothing but what is being appended.
+    pub(super) fn set_emptied(&self) {
+        self.used_bytes.store(self.in_flight_bytes.load(Relaxed), Relaxed);
+        self.ballast.lock().is_allocated = false;
+        self.refresh();
+    }
+
     /// Subtracts `bytes` of segments. The lengths of files count the padding of blocks and what a start
     /// found, so the difference may be more than was charged.
     fn uncharge(&self, bytes: u64) {

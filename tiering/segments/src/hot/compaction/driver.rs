@@ -105,6 +105,9 @@ impl CompactionDriver {
         if !pressed && requested_percent.is_none() && !inner.shared.flash.can_start_own_write() {
             postpone_writes(inner, &facts, &mut chosen);
         }
+        if inner.has_refused_directory() {
+            chosen.clear();
+        }
         if inner.is_leaving() {
             // What would be moved is written to other nodes, whose segments these become.
             chosen.retain(|id| facts.iter().any(|of| of.id == *id && of.references == 0));

@@ -18,7 +18,8 @@ use super::{
     is_foreign, is_made_later, missing_in, read_mark, store_mark,
 };
 use crate::hot::dirs::SegmentDirs;
-use crate::hot::file::{segment_of_file_name, set_aside};
+use crate::hot::file::set_aside;
+use crate::hot::file_names::segment_of_file_name;
 use crate::hot::header::{header_of, is_header_of};
 use crate::hot::options::MissingSegments;
 use crate::hot::scan::SegmentScan;

@@ -15,7 +15,7 @@ use super::{
     DirectorySweep, MARK_FILE_NAME, MarkError, SegmentRecords, check_and_mark, read_mark, write_mark,
 };
 use crate::hot::dirs::SegmentDirs;
-use crate::hot::file::segment_file_name;
+use crate::hot::file_names::segment_file_name;
 use crate::hot::map::NewSegment;
 use crate::hot::options::MissingSegments;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};

@@ -67,6 +67,10 @@ pub(in crate::hot) async fn run(
             continue;
         }
         count(&replication.counters.passes, 1);
+        if inner.has_refused_directory() {
+            // What is missing there is not lost yet.
+            continue;
+        }
         let nodes = replication.options.nodes.storage_nodes();
         let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, nodes };
         match driver.run_pass(&context).await {

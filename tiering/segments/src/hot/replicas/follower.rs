@@ -39,7 +39,8 @@ use crate::flash::{FlashBudget, FlashWriteCause};
 use crate::hot::admission::AppendReservation;
 use crate::hot::compaction::Compaction;
 use crate::hot::dirs::SegmentDirs;
-use crate::hot::file::{SegmentDisk, segment_file_name};
+use crate::hot::file::SegmentDisk;
+use crate::hot::file_names::segment_file_name;
 use crate::hot::space::DiskSpace;
 use crate::hot::{HotTier, HotTierInner};
 

@@ -13,7 +13,8 @@ use mlgw_formats::schema::{Replica, SegmentRecord};
 use crate::fair::DiskQueue;
 use crate::hot::HotTierInner;
 use crate::hot::dirs::open_in;
-use crate::hot::file::{SegmentDisk, segment_file_name};
+use crate::hot::file::SegmentDisk;
+use crate::hot::file_names::segment_file_name;
 use crate::hot::map::SegmentLocation;
 use crate::hot::space::DiskSpace;
 

@@ -55,7 +55,7 @@ fn facts_of(record: &SegmentRecord) -> SegmentFacts {
 }
 
 /// True if a replica is a file of its node.
-pub(super) fn is_local(replica: &Replica) -> bool {
+pub(in crate::hot) fn is_local(replica: &Replica) -> bool {
     replica.tier() != Ok(SegmentTier::Upstream)
 }
 

@@ -28,7 +28,7 @@ use crate::hot::HotTierInner;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::compaction::{MoveStepError, blocking};
 use crate::hot::dirs::SegmentDirs;
-use crate::hot::file::segment_of_file_name;
+use crate::hot::file_names::segment_of_file_name;
 use crate::hot::pins::SegmentPins;
 
 /// Interval at which the directories are read.

@@ -5,7 +5,7 @@ use crate::hot::{
     AppendedChunk, CompactionSettings, Intercept, PlacingSettings, RemoteTierOptions, ReplicationOptions,
     SealKeys, Upstreams,
 };
-use mlgw_common::{BucketName, SplitKeys};
+use mlgw_common::{BucketName, Identity, Lineage, SplitKeys};
 use mlgw_formats::command::Command;
 use mlgw_formats::command::{Conditions, DeleteObject, ObjectChange, PutObject};
 use mlgw_formats::schema::{Bucket, ExtentPage, ObjectVersion};
@@ -22,7 +22,7 @@ pub(super) struct Bench {
     pub(super) catalogue: Catalogue,
     pub(super) bucket: Arc<Bucket>,
     pub(super) tier: HotTier,
-    tuned: BenchOptions,
+    pub(super) tuned: BenchOptions,
 }
 
 /// Optional settings of a bench.
@@ -36,6 +36,8 @@ pub(super) struct BenchOptions {
     pub(super) remote_tier: Option<(Upstreams, &'static str)>,
     /// The other nodes of a cluster.
     pub(super) replication: Option<ReplicationOptions>,
+    /// Identity that the directories are marked with; the default one marks nothing.
+    pub(super) identity: Identity,
 }
 
 impl Default for BenchOptions {
@@ -47,6 +49,7 @@ impl Default for BenchOptions {
             cold_dirs: &["cold-1", "cold-2"],
             remote_tier: None,
             replication: None,
+            identity: Identity::default(),
         }
     }
 }
@@ -95,12 +98,20 @@ async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &BenchOptions) -> H
         bytes_per_second: u64::MAX,
         ..CompactionSettings::default()
     };
-    let BenchOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier: upstream, replication } =
-        tuned.clone();
+    let BenchOptions {
+        placing,
+        capacity_bytes,
+        intercept,
+        cold_dirs,
+        remote_tier: upstream,
+        replication,
+        identity,
+    } = tuned.clone();
     let cold_dirs = cold_dirs.iter().map(|name| dir.join(name)).collect();
     let remote_tier = remote_tier_options(dir, upstream);
     let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier, ..options(dir) };
-    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, replication, ..changed };
+    let lineage = Lineage { own: identity, ..changed.lineage.clone() };
+    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, replication, lineage, ..changed };
     HotTier::open(options, catalogue.clone()).await.unwrap()
 }
 

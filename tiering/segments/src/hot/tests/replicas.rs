@@ -6,6 +6,7 @@ mod fetching;
 mod following;
 mod reading;
 mod recovering;
+mod replacing;
 mod serving;
 mod sweeping;
 mod testbed;

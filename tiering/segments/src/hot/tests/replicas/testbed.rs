@@ -14,9 +14,9 @@ use crate::hot::{
     StorageNodes, segment_file_name,
 };
 use futures_util::{StreamExt as _, stream};
-use mlgw_common::Lineage;
 use mlgw_common::ids::NodeId;
 use mlgw_common::time::Instant;
+use mlgw_common::{Identity, Lineage};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::ReadReplica;
@@ -322,7 +322,12 @@ pub(super) struct TestNodes {
 
 impl TestNodes {
     pub(super) async fn new() -> Self {
-        let nodes = Self::idle().await;
+        Self::started(Identity::default()).await
+    }
+
+    /// Returns nodes whose directories have marks of this identity, if it is not the default one.
+    pub(super) async fn started(identity: Identity) -> Self {
+        let nodes = Self::with_identity(identity).await;
         nodes.start().await;
         nodes
     }
@@ -334,8 +339,13 @@ impl TestNodes {
 
     /// Returns nodes of a cluster that is not upgraded yet, so that their drivers do nothing.
     pub(super) async fn idle() -> Self {
+        Self::with_identity(Identity::default()).await
+    }
+
+    async fn with_identity(identity: Identity) -> Self {
         let cluster = Arc::new(TestCluster::default());
-        let tuned = BenchOptions { replication: Some(cluster.options(1)), ..BenchOptions::default() };
+        let replication = Some(cluster.options(1));
+        let tuned = BenchOptions { replication, identity, ..BenchOptions::default() };
         let bench = Bench::tuned(tuned).await;
         let mut objects = Vec::new();
         for n in 0..OBJECTS {
@@ -354,9 +364,10 @@ impl TestNodes {
     }
 
     pub(super) async fn open_with(&self, node: u64, intercept: Option<Arc<dyn Intercept>>) -> HotTier {
+        let own = self.bench.tuned.identity;
+        let lineage = Lineage { node: NodeId(node), own, ..Lineage::default() };
         let compaction =
             CompactionSettings { interval: Duration::from_secs(3600), ..CompactionSettings::default() };
-        let lineage = Lineage { node: NodeId(node), ..Lineage::default() };
         let replication = Some(self.cluster.options(node));
         let dir = self.bench.dir.path().join(format!("node-{node}"));
         let options = HotOptions { compaction, lineage, replication, intercept, ..options(&dir) };

@@ -1,0 +1,128 @@
+//! The command `mlgw cluster recover`: makes a stopped storage node a server of its own, after the loss of
+//! all other nodes.
+//!
+//! Two servers that continue one cluster would both delete and overwrite objects at upstreams and origins. So
+//! the command asks for the id of the cluster, as a statement that all other nodes are destroyed.
+
+use crate::store::{DataDirArgs, failure};
+use mlgw_cli::output::Out;
+use mlgw_cli::progress::CommandProgress;
+use mlgw_cli::{CliError, Global, write_stderr};
+use mlgw_common::{ClusterId, SystemClock};
+use mlgw_store::{
+    ClusterRecoverError, IncompleteObject, RecoveredServer, cluster_recover, cluster_take_over,
+    recoverable_cluster,
+};
+use serde_json::{Value, json};
+use std::io::{self, IsTerminal as _};
+
+/// Ends the recovery of a stopped server.
+pub(super) fn take_over(place: &DataDirArgs, out: Out) -> Result<(), CliError> {
+    let cluster = cluster_take_over(&place.config()?).map_err(refused)?;
+    let document = json!({ "cluster": cluster.to_string(), "taken_over": true });
+    let sentence = "Write-back, rules and jobs run from the next start on. Run `mlgw upstream adopt` for \
+                    each upstream with segments of this server.";
+    out.done(&document, sentence)
+}
+
+/// Recovers a stopped node, after a confirmation.
+pub(super) fn run(place: &DataDirArgs, global: &Global, out: Out) -> Result<(), CliError> {
+    let config = place.config()?;
+    confirm(recoverable_cluster(&config).map_err(refused)?, global)?;
+    let progress = CommandProgress::new(out.quiet);
+    let watch = |stage, done, total| progress.step(stage, done, total);
+    let recovered = cluster_recover(&config, &SystemClock, &watch);
+    progress.done();
+    let recovered = recovered.map_err(refused)?;
+    out.document(&document(&recovered), |_| text(&recovered))?;
+    match recovered.incomplete.len() {
+        0 => Ok(()),
+        count => Err(CliError::Failed(format!("{count} objects lack bytes; they are listed above"))),
+    }
+}
+
+/// Requests the id of the cluster as a statement that all other nodes are destroyed.
+fn confirm(cluster: ClusterId, global: &Global) -> Result<(), CliError> {
+    if global.yes {
+        return Ok(());
+    }
+    let question = format!(
+        "Are all other nodes of cluster {cluster} destroyed? If one of them runs again, both overwrite and \
+         delete what the other one stored."
+    );
+    if !io::stdin().is_terminal() {
+        return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
+    }
+    write_stderr(&format!("{question} Type the id of the cluster to confirm: "));
+    let mut answer = String::new();
+    match io::stdin().read_line(&mut answer) {
+        Ok(_) if answer.trim() == cluster.to_string() => Ok(()),
+        _ => Err(CliError::Failed("aborted; nothing was changed".to_owned())),
+    }
+}
+
+fn refused(error: ClusterRecoverError) -> CliError {
+    match error {
+        ClusterRecoverError::Store(error) => failure(error),
+        ClusterRecoverError::Alone(_)
+        | ClusterRecoverError::Gateway(_)
+        | ClusterRecoverError::Recovered(_)
+        | ClusterRecoverError::NotRecovered(_) => CliError::Refused(error.to_string()),
+        ClusterRecoverError::Catalogue(_) => CliError::Failed(error.to_string()),
+    }
+}
+
+fn document(recovered: &RecoveredServer) -> Value {
+    let object = |of: &IncompleteObject| json!({ "bucket": of.bucket, "key": of.key });
+    json!({
+        "cluster": recovered.cluster.to_string(),
+        "former": recovered.former.to_string(),
+        "entries": recovered.entries,
+        "objects": recovered.objects,
+        "incomplete": recovered.incomplete.iter().map(object).collect::<Vec<_>>(),
+    })
+}
+
+fn text(recovered: &RecoveredServer) -> String {
+    let RecoveredServer { cluster, former, entries, objects, incomplete } = recovered;
+    let mut text = format!(
+        "The node of cluster {former} is a server of its own now, with the cluster id {cluster}: {objects} \
+         objects, {entries} entries of the log applied.\n\
+         Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and run `mlgw \
+         cluster recover` with --take-over.\n"
+    );
+    if !incomplete.is_empty() {
+        text += &format!("These {} objects lack bytes, which only other nodes had:\n", incomplete.len());
+    }
+    for IncompleteObject { bucket, key } in incomplete {
+        text += &format!("s3://{bucket}/{}\n", key.escape_default());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+    use mlgw_common::ClusterId;
+    use mlgw_store::{IncompleteObject, RecoveredServer};
+
+    #[test]
+    fn every_object_that_lacks_bytes_is_listed() {
+        let lacking = |key: &str| IncompleteObject { bucket: "b".to_owned(), key: key.to_owned() };
+        let mut recovered = RecoveredServer {
+            cluster: ClusterId(2),
+            former: ClusterId(1),
+            entries: 3,
+            objects: 10,
+            incomplete: vec![],
+        };
+        assert!(!text(&recovered).contains("lack bytes"));
+        recovered.incomplete = vec![lacking("k"), lacking("a\nb")];
+        let text = text(&recovered);
+        assert!(
+            text.ends_with(
+                "These 2 objects lack bytes, which only other nodes had:\ns3://b/k\ns3://b/a\\nb\n"
+            )
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! Makes the catalogue of a node of a cluster that of a server without peers, after the loss of all other
+//! nodes: `mlgw cluster recover`.
+//!
+//! The states of all groups are linked into a new directory, and the whole log is applied, also entries that
+//! were not known to be committed: a majority may have acknowledged them. The node becomes node 1 and the
+//! only voter. Ids of bodies and segments continue far above those that the other nodes may have given out.
+//!
+//! Invariants: nothing in the old directory is changed. The new catalogue is checked as a start would check
+//! it. After a power loss the new directory is complete if this had returned; the caller decides which of
+//! them counts.
+
+use super::divide::{DivideError, NewGroup, link_states, open_log, open_sound, sync_tree};
+use super::finding::ProgressCallback;
+use super::scratch::Scratch;
+use super::{Offline, bodies};
+use crate::identity::ExpectedServer;
+use crate::store::log_rows::{LogRowKind, key};
+use crate::store::saved_log::{SavedLog, write_rows};
+use crate::store_error::StoreError;
+use crate::view::{RowChanges, RowReader};
+use mlgw_common::limits::RECOVERY_SKIPPED_IDS;
+use mlgw_common::{ClusterId, Incarnation, NodeId, SegmentTier, Timestamp};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::meta::{
+    Counter, EarlierTimelines, EndedTimeline, Member, MembershipRecord, MetaRow, Timeline, Voters,
+};
+use mlgw_formats::schema::{Extent, Node, Replica, SegmentRecord, SegmentState, decode, encode, node};
+use mlgw_formats::store_files;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Description of a recovery.
+pub struct CatalogueRecovery<'a> {
+    /// The catalogue of the node, which no server may be using.
+    pub old: &'a Path,
+    /// The new catalogue; empty or absent.
+    pub new: &'a Path,
+    /// The node.
+    pub node: NodeId,
+    /// The server that the old catalogue must belong to.
+    pub expected: Option<ExpectedServer>,
+    /// The new cluster.
+    pub cluster: ClusterId,
+    /// Its timeline.
+    pub incarnation: Incarnation,
+    /// Time of the recovery.
+    pub now: Timestamp,
+}
+
+/// A recovered catalogue. Its scratch copy is removed with it.
+pub struct RecoveredCatalogue {
+    /// The new catalogue.
+    pub catalogue: Offline,
+    /// Number of log entries that were applied.
+    pub entries: u64,
+    _scratch: Scratch,
+}
+
+/// Makes the catalogue of a server without peers. `scratch` is an empty directory. The new catalogue is
+/// durable when this returns.
+///
+/// # Errors
+/// See [`DivideError`]. An incomplete new catalogue may be left.
+pub fn recover_catalogue(
+    recovery: &CatalogueRecovery<'_>,
+    scratch: &Path,
+    watch: ProgressCallback<'_>,
+) -> Result<RecoveredCatalogue, DivideError> {
+    let owner = Scratch(scratch.to_owned());
+    let CatalogueRecovery { old, new, node, .. } = *recovery;
+    let before = open_sound(old, &scratch.join("before"), node, recovery.expected.as_ref(), watch)?;
+    let ends = referenced_ends(&before)?;
+    drop(before);
+    let entries = build(recovery, &ends, &scratch.join("building"), watch)?;
+    let catalogue = open_sound(new, &scratch.join("after"), NodeId::SINGLE, None, watch)?;
+    Ok(RecoveredCatalogue { catalogue, entries, _scratch: owner })
+}
+
+/// End of the last referenced byte of each segment.
+fn referenced_ends(catalogue: &Offline) -> Result<BTreeMap<u64, u64>, StoreError> {
+    let mut ends = BTreeMap::new();
+    catalogue.each_extent(&mut |of: &bodies::ReferencedExtent<'_>| {
+        let end = ends.entry(of.extent.segment).or_insert(0);
+        *end = end_of(of.extent).max(*end);
+        Ok(())
+    })?;
+    Ok(ends)
+}
+
+/// End of an extent in its segment.
+fn end_of(extent: &Extent) -> u64 {
+    extent.offset.saturating_add(u64::from(extent.head_bytes)).saturating_add(extent.stored_bytes)
+}
+
+fn build(
+    recovery: &CatalogueRecovery<'_>,
+    ends: &BTreeMap<u64, u64>,
+    scratch: &Path,
+    watch: ProgressCallback<'_>,
+) -> Result<u64, DivideError> {
+    let CatalogueRecovery { old, new, .. } = *recovery;
+    store_files::make_dir(new).map_err(failed(new))?;
+    let log = open_log(&old.join("log"), scratch)?;
+    let (groups, entries) = link_states(old, new, &log, watch)?;
+    for NewGroup { group, state } in &groups {
+        let mut changes = membership_changes(state)?;
+        if *group == 0 {
+            changes.extend(system_changes(recovery, ends, state)?);
+        }
+        state.write(&changes)?;
+        state.flush()?;
+    }
+    write_log(new, &log, &groups)?;
+    drop(groups);
+    watch("syncing", 0, 0);
+    sync_tree(new).map_err(failed(new))?;
+    store_files::sync_parent(new).map_err(failed(new))?;
+    Ok(entries)
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> DivideError {
+    let path: PathBuf = path.to_owned();
+    move |source| DivideError::Io { path: path.clone(), source }
+}
+
+/// Makes node 1 the only member of a group.
+fn membership_changes(state: &impl RowReader) -> Result<RowChanges, StoreError> {
+    let row = MetaRow::Membership.row();
+    let known: MembershipRecord = state.get(&row)?.as_deref().map(decode).transpose()?.unwrap_or_default();
+    let alone = MembershipRecord {
+        configs: vec![Voters { nodes: vec![NodeId::SINGLE.0] }],
+        members: vec![Member { node: NodeId::SINGLE.0, address: String::new() }],
+        ..known
+    };
+    Ok([(row, Some(encode(&alone)))].into())
+}
+
+/// Rows of the system group that name nodes, the timeline, and the next ids.
+fn system_changes(
+    recovery: &CatalogueRecovery<'_>,
+    ends: &BTreeMap<u64, u64>,
+    state: &impl RowReader,
+) -> Result<RowChanges, StoreError> {
+    let mut changes = RowChanges::new();
+    for family in [Family::Node, Family::JoinToken, Family::Authority] {
+        let rows = state.range(&family.start(), &family.end(), usize::MAX)?;
+        changes.extend(rows.into_iter().map(|(key, _)| (key, None)));
+    }
+    let own = Node { id: NodeId::SINGLE.0, joined_ms: recovery.now.as_millis(), ..Node::default() };
+    changes.insert(node::row(NodeId::SINGLE), Some(encode(&own)));
+    changes.insert(MetaRow::NextNode.row(), None);
+    changes.extend(timeline_changes(recovery, state)?);
+    for (key, value) in state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)? {
+        let record: SegmentRecord = decode(&value)?;
+        let end = ends.get(&record.id).copied().unwrap_or(0);
+        changes.insert(key, Some(encode(&recovered_segment(record, recovery.node, end))));
+    }
+    Ok(changes)
+}
+
+/// Ends the timeline of the old cluster, and begins the next one far above the ids that other nodes may have
+/// given out.
+fn timeline_changes(
+    recovery: &CatalogueRecovery<'_>,
+    state: &impl RowReader,
+) -> Result<RowChanges, StoreError> {
+    let mut changes = RowChanges::new();
+    let next_of = |row: MetaRow| -> Result<u64, StoreError> {
+        let counter: Option<Counter> = state.get(&row.row())?.as_deref().map(decode).transpose()?;
+        Ok(counter.unwrap_or_default().next.max(1))
+    };
+    let bodies_before = next_of(MetaRow::NextBody)?;
+    for row in [MetaRow::NextBody, MetaRow::NextSegment] {
+        let next = next_of(row)?.saturating_add(RECOVERY_SKIPPED_IDS);
+        changes.insert(row.row(), Some(encode(&Counter { next })));
+    }
+    let (row, earlier) = (MetaRow::Incarnation.row(), MetaRow::EarlierTimelines.row());
+    let before: Option<Timeline> = state.get(&row)?.as_deref().map(decode).transpose()?;
+    if let Some(Timeline { incarnation, .. }) = before {
+        let known: Option<EarlierTimelines> = state.get(&earlier)?.as_deref().map(decode).transpose()?;
+        let mut known = known.unwrap_or_default();
+        known.ended.push(EndedTimeline { incarnation, bodies_before });
+        changes.insert(earlier, Some(encode(&known)));
+    }
+    let now = Timeline { cluster: recovery.cluster.0, incarnation: recovery.incarnation.0 };
+    changes.insert(row, Some(encode(&now)));
+    Ok(changes)
+}
+
+/// The record of a segment whose other replicas are destroyed. One that this node does not have is sealed up
+/// to its last referenced byte, so that what is missing is known.
+fn recovered_segment(record: SegmentRecord, node: NodeId, referenced_end: u64) -> SegmentRecord {
+    let at_upstream = record.replicas.iter().find(|of| of.tier() == Ok(SegmentTier::Upstream)).cloned();
+    let here = at_upstream.or_else(|| record.replica_of(node).cloned());
+    let is_lost = here.is_none();
+    let replica = Replica { node: NodeId::SINGLE.0, is_suspect: false, ..here.unwrap_or_default() };
+    let mut recovered =
+        SegmentRecord { replicas: vec![replica], write_quorum: 1, changes: record.changes + 1, ..record };
+    if is_lost && recovered.state() == SegmentState::Open {
+        recovered.set_state(SegmentState::Sealed);
+        recovered.length = referenced_end;
+        recovered.marked = 0;
+    }
+    recovered
+}
+
+/// Writes a log in which every entry counts as purged: each group continues after its last one.
+fn write_log(new: &Path, old: &SavedLog, groups: &[NewGroup]) -> Result<(), DivideError> {
+    let mut rows = Vec::new();
+    for NewGroup { group, state } in groups {
+        let vote = old.row(&key(*group, LogRowKind::Vote, 0))?;
+        rows.extend(vote.map(|value| (key(*group, LogRowKind::Vote, 0), value)));
+        let Some(applied) = state.get(&MetaRow::Applied.row())? else { continue };
+        for kind in [LogRowKind::Purged, LogRowKind::Committed] {
+            rows.push((key(*group, kind, 0), applied.clone()));
+        }
+    }
+    let dir = new.join("log");
+    store_files::make_dir(&dir).map_err(failed(&dir))?;
+    Ok(write_rows(&dir, &rows)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CatalogueRecovery, membership_changes, recovered_segment, system_changes};
+    use crate::view::{MemoryRows, RowReader as _};
+    use mlgw_common::limits::RECOVERY_SKIPPED_IDS;
+    use mlgw_common::{ClusterId, Incarnation, NodeId, SegmentTier, Timestamp};
+    use mlgw_formats::key::Family;
+    use mlgw_formats::schema::meta::{
+        Counter, EarlierTimelines, LogPosition, Member, MembershipRecord, MetaRow, Timeline, Voters,
+    };
+    use mlgw_formats::schema::{
+        AuthorityRecord, JoinTokenRecord, Node, NodeState, Replica, SegmentRecord, SegmentState, authority,
+        decode, encode, join_token, node, segment,
+    };
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    /// A row of a record.
+    fn put(rows: &mut MemoryRows, key: Vec<u8>, record: &impl prost::Message) {
+        rows.0.insert(key, encode(record));
+    }
+
+    fn segment_on(nodes: &[u64], state: SegmentState) -> SegmentRecord {
+        let replica = |node: &u64| Replica { node: *node, is_suspect: true, ..Replica::default() };
+        SegmentRecord {
+            id: 7,
+            state: state as i32,
+            length: if state == SegmentState::Open { 0 } else { 100 },
+            marked: 50,
+            replicas: nodes.iter().map(replica).collect(),
+            write_quorum: 2,
+            ..SegmentRecord::default()
+        }
+    }
+
+    #[test]
+    fn the_survivor_is_node_1_of_another_cluster_and_gives_out_higher_ids() {
+        let mut rows = MemoryRows::default();
+        for id in 1..=3 {
+            put(
+                &mut rows,
+                node::row(NodeId(id)),
+                &Node { id, state: NodeState::Active as i32, ..Node::default() },
+            );
+        }
+        put(&mut rows, authority::row(2), &AuthorityRecord::default());
+        put(&mut rows, join_token::row(9), &JoinTokenRecord::default());
+        put(&mut rows, MetaRow::NextNode.row(), &Counter { next: 4 });
+        put(&mut rows, MetaRow::NextBody.row(), &Counter { next: 500 });
+        put(&mut rows, MetaRow::NextSegment.row(), &Counter { next: 60 });
+        put(&mut rows, MetaRow::NextJob.row(), &Counter { next: 3 });
+        put(&mut rows, MetaRow::Incarnation.row(), &Timeline { cluster: 5, incarnation: 6 });
+        put(&mut rows, segment::row(mlgw_common::SegmentId(7)), &segment_on(&[1, 2], SegmentState::Sealed));
+        let recovery = CatalogueRecovery {
+            old: Path::new("old"),
+            new: Path::new("new"),
+            node: NodeId(2),
+            expected: None,
+            cluster: ClusterId(8),
+            incarnation: Incarnation(9),
+            now: Timestamp(1_000),
+        };
+        let changes = system_changes(&recovery, &BTreeMap::new(), &rows).unwrap();
+        rows.write(changes);
+        let count = |family: Family| rows.range(&family.start(), &family.end(), 10).unwrap().len();
+        assert_eq!([Family::Node, Family::Authority, Family::JoinToken].map(count), [1, 0, 0]);
+        let counter = |row: MetaRow| {
+            let value = rows.get(&row.row()).unwrap();
+            value.map(|value| decode::<Counter>(&value).unwrap().next)
+        };
+        assert_eq!(counter(MetaRow::NextBody), Some(500 + RECOVERY_SKIPPED_IDS));
+        assert_eq!(counter(MetaRow::NextSegment), Some(60 + RECOVERY_SKIPPED_IDS));
+        assert_eq!((counter(MetaRow::NextNode), counter(MetaRow::NextJob)), (None, Some(3)));
+        let timeline = rows.get(&MetaRow::Incarnation.row()).unwrap().unwrap();
+        assert_eq!(decode::<Timeline>(&timeline).unwrap(), Timeline { cluster: 8, incarnation: 9 });
+        let earlier = rows.get(&MetaRow::EarlierTimelines.row()).unwrap().unwrap();
+        let ended = decode::<EarlierTimelines>(&earlier).unwrap().ended[0];
+        assert_eq!((ended.incarnation, ended.bodies_before), (6, 500), "later ids are of other nodes");
+    }
+
+    #[test]
+    fn node_1_is_the_only_voter_of_each_group() {
+        let mut rows = MemoryRows::default();
+        let position = Some(LogPosition { term: 1, node: 3, index: 40 });
+        let three = MembershipRecord {
+            position,
+            configs: vec![Voters { nodes: vec![1, 2] }, Voters { nodes: vec![1, 2, 3] }],
+            members: vec![Member { node: 1, address: "a".into() }],
+        };
+        put(&mut rows, MetaRow::Membership.row(), &three);
+        let changes = membership_changes(&rows).unwrap();
+        rows.write(changes);
+        let row = rows.get(&MetaRow::Membership.row()).unwrap().unwrap();
+        let alone: MembershipRecord = decode(&row).unwrap();
+        assert_eq!((alone.position, alone.configs), (position, vec![Voters { nodes: vec![1] }]));
+        assert_eq!(alone.members.len(), 1);
+    }
+
+    #[test]
+    fn replicas_of_destroyed_nodes_are_left_out_and_lost_segments_are_sealed() {
+        let of = |nodes: &[u64], state| recovered_segment(segment_on(nodes, state), NodeId(2), 80);
+        let kept = of(&[1, 2, 3], SegmentState::Sealed);
+        assert_eq!((kept.replicas.len(), kept.replicas[0].node, kept.length), (1, 1, 100));
+        assert_eq!((kept.replicas[0].is_suspect, kept.quorum(), kept.changes), (false, 1, 1));
+        let open = of(&[1, 2], SegmentState::Open);
+        assert_eq!((open.state(), open.marked, open.replicas.len()), (SegmentState::Open, 50, 1));
+        let lost = of(&[1, 3], SegmentState::Open);
+        assert_eq!((lost.state(), lost.length, lost.replicas[0].node), (SegmentState::Sealed, 80, 1));
+        assert_eq!(of(&[1, 3], SegmentState::Sealed).length, 100);
+        let tier = SegmentTier::Upstream.number();
+        let spilled = Replica { node: 3, tier, location: "lake".into(), ..Replica::default() };
+        let record = SegmentRecord { replicas: vec![spilled], ..segment_on(&[], SegmentState::Sealed) };
+        let kept = recovered_segment(record, NodeId(2), 0);
+        assert!(kept.is_at_upstream() && kept.owner() == Some(NodeId(1)));
+    }
+}

@@ -1,0 +1,316 @@
+//! Use of a segment directory while the node runs: it is used, or refused because it failed or because
+//! another directory is there.
+//!
+//! A refused directory is not written: no segment is created, appended, copied or removed there. A node with
+//! peers examines its directories every few seconds and accepts one again when it is right: after its disk
+//! was mounted again, or after `mlgw disk replace` marked an empty one. A file that was opened before is then
+//! written only if it is still the one under its name: otherwise it is on a disk that is gone. Nothing is
+//! stored here: the next start checks the directories by their marks.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use mlgw_common::{Identity, regular};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::mark_file::{has_segments, mark_of};
+
+/// Name of the file that is written to find out if a directory can be written.
+pub(super) const PROBE_FILE_NAME: &str = "probe";
+
+/// Reason for which a directory is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryFault {
+    /// The system reports errors.
+    #[error("the disk fails: {0}")]
+    Failed(String),
+    /// It has no mark: another directory is there, as without the mount of its disk.
+    #[error("it has no mark of this server: its disk is not mounted, or it is a new one")]
+    Unmarked,
+    /// It has the mark of another server or timeline.
+    #[error("it has the mark of {0}")]
+    Foreign(Identity),
+    /// Another directory with the mark of this server is there, without any segment.
+    #[error("another directory without segments is in its place")]
+    Emptied,
+    /// It is being replaced now.
+    #[error("it is being replaced")]
+    Replacing,
+}
+
+/// Device and number of a directory or file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileNumber {
+    device: u64,
+    inode: u64,
+}
+
+impl FileNumber {
+    fn of_path(path: &Path) -> io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        Ok(Self { device: found.dev(), inode: found.ino() })
+    }
+
+    fn of_file(file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self { device: found.dev(), inode: found.ino() })
+    }
+}
+
+/// Use of a directory.
+#[derive(Debug, Default)]
+pub(super) struct DirectoryState {
+    is_refused: AtomicBool,
+    /// True once the directory was refused: files that are open may be on a disk that is gone.
+    was_refused: AtomicBool,
+    /// True if the directory is examined while the node runs.
+    is_examined: AtomicBool,
+    /// True if a call failed since the last examination.
+    has_failed: AtomicBool,
+    inner: Mutex<KnownDirectory>,
+}
+
+#[derive(Debug, Default)]
+struct KnownDirectory {
+    fault: Option<DirectoryFault>,
+    /// The directory that was used last.
+    number: Option<FileNumber>,
+}
+
+impl DirectoryState {
+    /// Checks that the directory is used.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !self.is_refused.load(Relaxed) {
+            return Ok(());
+        }
+        match self.fault() {
+            Some(fault) => Err(io::Error::other(format!("the segment directory is not used: {fault}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the directory is used and still the same one, before a file in it is created or removed.
+    pub(super) fn check_directory(&self, dir: &Path) -> io::Result<()> {
+        self.check()?;
+        if !self.is_examined.load(Relaxed) {
+            return Ok(());
+        }
+        let known = self.inner.lock().number;
+        match FileNumber::of_path(dir) {
+            Ok(number) if Some(number) == known => Ok(()),
+            _ => Err(io::Error::other("another segment directory is in its place")),
+        }
+    }
+
+    /// From now on the directory is examined again and again.
+    pub(super) fn begin_examination(&self) {
+        self.is_examined.store(true, Relaxed);
+    }
+
+    /// True while the directory is not used.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Relaxed)
+    }
+
+    /// Checks that an open file is the one under one of its possible names, if that may have changed.
+    pub(super) fn check_file<'a>(
+        &self,
+        file: &File,
+        mut names: impl Iterator<Item = &'a Path>,
+    ) -> io::Result<()> {
+        if !self.was_refused.load(Relaxed) {
+            return Ok(());
+        }
+        let number = FileNumber::of_file(file)?;
+        match names.any(|name| FileNumber::of_path(name).is_ok_and(|of| of == number)) {
+            true => Ok(()),
+            false => Err(io::Error::other("the file is not in its directory any more")),
+        }
+    }
+
+    /// Records an error of a call, if a failed disk may be its cause.
+    pub(super) fn record_error(&self, error: &io::Error) {
+        let errno = error.raw_os_error();
+        let is_device_error = [Errno::IO, Errno::NXIO, Errno::NODEV, Errno::ROFS, Errno::STALE]
+            .iter()
+            .any(|device_error| errno == Some(device_error.raw_os_error()));
+        if is_device_error {
+            self.has_failed.store(true, Relaxed);
+        }
+    }
+
+    pub(super) fn fault(&self) -> Option<DirectoryFault> {
+        self.inner.lock().fault.clone()
+    }
+
+    /// Stops using the directory. Returns true if it was used, or refused for another reason.
+    pub(super) fn refuse(&self, fault: DirectoryFault) -> bool {
+        let mut inner = self.inner.lock();
+        self.was_refused.store(true, Relaxed);
+        self.is_refused.store(true, Relaxed);
+        inner.fault.replace(fault.clone()) != Some(fault)
+    }
+
+    /// Uses the directory that is there now. Returns true if it was refused before.
+    pub(super) fn accept(&self, dir: &Path) -> bool {
+        let mut inner = self.inner.lock();
+        inner.number = FileNumber::of_path(dir).ok();
+        self.is_refused.store(false, Relaxed);
+        inner.fault.take().is_some()
+    }
+
+    /// Examines the directory of the server `own`. `expects_segments` is asked only where another directory
+    /// is there than before; `probe` writes to it.
+    pub(super) fn examine(
+        &self,
+        dir: &Path,
+        own: &Identity,
+        expects_segments: impl FnOnce() -> bool,
+        probe: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), DirectoryFault> {
+        let failed = |error: io::Error| DirectoryFault::Failed(error.to_string());
+        let mark = match mark_of(dir) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(DirectoryFault::Unmarked),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(DirectoryFault::Unmarked),
+            mark => mark.map_err(failed)?,
+        };
+        let Some(mark) = mark else { return Err(DirectoryFault::Unmarked) };
+        if mark.owner != *own {
+            return Err(DirectoryFault::Foreign(mark.owner));
+        }
+        let number = FileNumber::of_path(dir).map_err(failed)?;
+        let (known, is_refused) = {
+            let inner = self.inner.lock();
+            (inner.number, inner.fault.is_some())
+        };
+        let is_other = known.is_some_and(|known| known != number);
+        if is_other && !mark.incomplete && expects_segments() && !has_segments(dir).map_err(failed)? {
+            return Err(DirectoryFault::Emptied);
+        }
+        if self.has_failed.swap(false, Relaxed) || is_refused {
+            match probe() {
+                // A full disk is not a failed one.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+                probed => probed.map_err(failed)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a small file, syncs it, and removes it.
+pub(super) fn write_probe(dir: &Path) -> io::Result<()> {
+    let path = dir.join(PROBE_FILE_NAME);
+    let mut options = OpenOptions::new();
+    let mut file = regular::open_with(options.write(true).create(true).truncate(true), &path)?;
+    file.write_all(b"mlgw writes this file to find out if the disk works\n")?;
+    file.sync_all()?;
+    std::fs::remove_file(&path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DirectoryFault, DirectoryState, write_probe};
+    use crate::hot::mark_file::write_mark;
+    use mlgw_common::{ClusterId, Identity};
+    use std::fs::File;
+    use std::io;
+    use std::path::Path;
+
+    fn identity(cluster: u64) -> Identity {
+        Identity { cluster: ClusterId(cluster), ..Identity::default() }
+    }
+
+    /// Examines a directory that expects segments and can be written.
+    fn examine(state: &DirectoryState, dir: &Path) -> Result<(), DirectoryFault> {
+        state.examine(dir, &identity(1), || true, || write_probe(dir))
+    }
+
+    #[test]
+    fn a_directory_that_was_exchanged_is_refused_until_the_right_one_is_back() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, aside) = (room.path().join("segments"), room.path().join("aside"));
+        let state = DirectoryState::default();
+        std::fs::create_dir(&dir).unwrap();
+        write_mark(&dir, &identity(1)).unwrap();
+        state.accept(&dir);
+        assert_eq!(examine(&state, &dir), Ok(()));
+        std::fs::rename(&dir, &aside).unwrap();
+        assert_eq!(examine(&state, &dir), Err(DirectoryFault::Unmarked));
+        std::fs::create_dir(&dir).unwrap();
+        assert_eq!(examine(&state, &dir), Err(DirectoryFault::Unmarked));
+        write_mark(&dir, &identity(2)).unwrap();
+        assert_eq!(examine(&state, &dir), Err(DirectoryFault::Foreign(identity(2))));
+        write_mark(&dir, &identity(1)).unwrap();
+        assert_eq!(examine(&state, &dir), Err(DirectoryFault::Emptied), "as a marked mount point");
+        File::create(dir.join("0000000000000007.seg")).unwrap();
+        assert_eq!(examine(&state, &dir), Ok(()), "the disk was mounted again");
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::rename(&aside, &dir).unwrap();
+        assert_eq!(examine(&state, &dir), Ok(()));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "no probe is left");
+    }
+
+    #[test]
+    fn a_disk_is_probed_after_an_error_of_the_device_and_while_it_is_refused() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, state) = (room.path(), DirectoryState::default());
+        write_mark(dir, &identity(1)).unwrap();
+        state.accept(dir);
+        let probed = |errno| {
+            let fails = || Err(io::Error::from_raw_os_error(errno));
+            state.examine(dir, &identity(1), || true, fails)
+        };
+        let (eio, enospc) = (5, 28);
+        assert_eq!(probed(eio), Ok(()), "nothing failed: no probe");
+        state.record_error(&io::Error::from_raw_os_error(enospc));
+        assert_eq!(probed(eio), Ok(()));
+        state.record_error(&io::Error::from_raw_os_error(eio));
+        let Err(fault) = probed(eio) else { panic!("the probe failed") };
+        assert!(matches!(fault, DirectoryFault::Failed(_)), "{fault}");
+        assert!(state.refuse(fault.clone()) && !state.refuse(fault));
+        assert!(state.check().unwrap_err().to_string().contains("the disk fails"));
+        assert!(probed(eio).is_err(), "it is probed until it works");
+        assert_eq!(probed(enospc), Ok(()), "a full disk works");
+        assert!(state.accept(dir));
+        assert!(state.check().is_ok());
+    }
+
+    #[test]
+    fn a_file_of_a_disk_that_is_gone_is_not_written_after_a_replacement() {
+        let room = tempfile::tempdir().unwrap();
+        let name = room.path().join("a");
+        let file = File::create(&name).unwrap();
+        let state = DirectoryState::default();
+        let check = |file: &File| state.check_file(file, std::iter::once(name.as_path()));
+        std::fs::remove_file(&name).unwrap();
+        assert!(check(&file).is_ok(), "the directory was never refused");
+        state.refuse(DirectoryFault::Unmarked);
+        state.accept(room.path());
+        assert!(check(&file).is_err());
+        assert!(check(&File::create(&name).unwrap()).is_ok());
+    }
+
+    #[test]
+    fn no_file_is_created_in_another_directory_before_the_next_examination() {
+        let room = tempfile::tempdir().unwrap();
+        let dir = room.path().join("segments");
+        std::fs::create_dir(&dir).unwrap();
+        let state = DirectoryState::default();
+        state.accept(&dir);
+        let exchange = || {
+            std::fs::rename(&dir, room.path().join("aside")).unwrap();
+            std::fs::create_dir(&dir).unwrap();
+        };
+        state.begin_examination();
+        assert!(state.check_directory(&dir).is_ok());
+        exchange();
+        assert!(state.check_directory(&dir).is_err());
+        state.accept(&dir);
+        assert!(state.check_directory(&dir).is_ok());
+    }
+}

@@ -1,0 +1,114 @@
+//! Tests of segment directories that are exchanged while the node runs, and of their replacement.
+
+use super::super::{append, chunk, read_all};
+use super::testbed::{OBJECT_BYTES, TestNodes};
+use crate::hot::{DirectoryFault, HotTier, OnlyCopies, ReplaceDirectoryError};
+use mlgw_common::ids::SegmentId;
+use mlgw_common::time::{Instant, sleep};
+use mlgw_common::{Identity, Incarnation};
+use mlgw_formats::schema::Extent;
+use std::path::Path;
+use std::time::Duration;
+
+/// A cluster of two nodes, whose directories have marks, and the tier of the second one.
+async fn marked_nodes() -> (TestNodes, HotTier) {
+    let nodes = TestNodes::started(Identity { incarnation: Incarnation(9), ..Identity::default() }).await;
+    let second = nodes.open(2).await;
+    nodes.cluster.set_nodes([1, 2]);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+    (nodes, second)
+}
+
+fn names_in(dir: &Path) -> usize {
+    std::fs::read_dir(dir).unwrap().count()
+}
+
+/// Appends a chunk. After a failure appends are refused for a second.
+async fn append_at_last(tier: &HotTier, body: u64) -> Extent {
+    let begun = Instant::now();
+    loop {
+        match append(tier, chunk(body, vec![3; 100])).await {
+            Ok(stored) => return stored,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Puts an empty directory in the place of another one.
+fn exchange(dir: &Path) {
+    std::fs::rename(dir, dir.with_extension("gone")).unwrap();
+    std::fs::create_dir(dir).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exchanged_directory_is_refused_and_an_empty_one_takes_its_place() {
+    let (nodes, second) = marked_nodes().await;
+    let (dir, segments) = (nodes.dir(2), nodes.segments());
+    append(&second, chunk(1, vec![1; 100])).await.unwrap();
+    exchange(&dir);
+    nodes.cluster.until(|| !second.can_append()).await;
+    let refused = second.refused_directories();
+    assert_eq!((&refused[0].dir, &refused[0].fault), (&dir, &DirectoryFault::Unmarked));
+    assert!(append(&second, chunk(2, vec![1; 100])).await.is_err());
+    nodes.cluster.pass(2).await;
+    assert_eq!(names_in(&dir), 0, "nothing is written to a directory that may be another one");
+    let (object, body) = &nodes.objects[0];
+    let mut bytes = Vec::new();
+    for extent in nodes.bench.extents(object) {
+        bytes.extend(read_all(&second, &extent, body.0).await);
+    }
+    assert_eq!(bytes.len(), OBJECT_BYTES, "read from the other node");
+
+    let elsewhere = second.replace_directory(dir.parent().unwrap(), OnlyCopies::Refused).await;
+    assert!(matches!(elsewhere, Err(ReplaceDirectoryError::Unknown { .. })), "{elsewhere:?}");
+    std::fs::write(dir.join("something"), "else").unwrap();
+    let not_empty = second.replace_directory(&dir, OnlyCopies::Accepted).await;
+    assert!(matches!(not_empty, Err(ReplaceDirectoryError::NotEmpty { .. })), "{not_empty:?}");
+    std::fs::remove_file(dir.join("something")).unwrap();
+    assert!(!second.can_append() && names_in(&dir) == 0, "a refusal changes nothing");
+
+    let replaced = second.replace_directory(&dir, OnlyCopies::Accepted).await.unwrap();
+    assert!(replaced.copied_again >= segments.len() as u64, "{replaced:?}");
+    assert!(second.can_append() && second.refused_directories().is_empty());
+    let has_all = || segments.iter().all(|record| nodes.path(2, record.segment_id()).exists());
+    nodes.cluster.until(|| has_all() && nodes.are_all_on(&[1, 2])).await;
+    for record in &segments {
+        let segment = record.segment_id();
+        assert!(nodes.bytes(2, segment) == nodes.bytes(1, segment), "{segment}");
+    }
+    let stored = append_at_last(&second, 3).await;
+    assert!(nodes.path(2, stored.segment_id()).exists(), "no file of the old directory is written");
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_directory_is_used_again_when_it_is_back() {
+    let (nodes, second) = marked_nodes().await;
+    let dir = nodes.dir(2);
+    exchange(&dir);
+    nodes.cluster.until(|| !second.can_append()).await;
+    std::fs::remove_dir(&dir).unwrap();
+    std::fs::rename(dir.with_extension("gone"), &dir).unwrap();
+    nodes.cluster.until(|| second.can_append()).await;
+    assert!(nodes.are_all_on(&[1, 2]), "nothing is suspect");
+    append_at_last(&second, 1).await;
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_loss_of_only_copies_must_be_accepted() {
+    let nodes = TestNodes::new().await;
+    nodes.cluster.set_nodes([1]);
+    let (dir, tier) = (nodes.dir(1), nodes.cluster.tier(1));
+    let expected: Vec<SegmentId> = nodes.segments().iter().map(|record| record.segment_id()).collect();
+    exchange(&dir);
+    let refused = tier.replace_directory(&dir, OnlyCopies::Refused).await.unwrap_err();
+    assert!(refused.to_string().contains(&expected[0].to_string()), "{refused}");
+    let ReplaceDirectoryError::OnlyCopies { segments, .. } = refused else { panic!("{refused}") };
+    assert!(expected.iter().all(|segment| segments.contains(segment)));
+    assert_eq!(names_in(&dir), 0, "a refusal changes nothing");
+    let replaced = tier.replace_directory(&dir, OnlyCopies::Accepted).await.unwrap();
+    assert_eq!((replaced.copied_again, replaced.lost), (0, segments));
+    nodes.close().await;
+}
