@@ -23,6 +23,7 @@ use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_formats::schema::SegmentClass;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::AppendError;
 use super::file::SegmentDisk;
@@ -72,7 +73,7 @@ pub(super) struct SegmentWriter {
     shared: Arc<WriterShared>,
     queue: Arc<AppendQueue>,
     segment: Option<WritableSegment>,
-    prepared: Option<oneshot::Receiver<Result<WritableSegment, AppendError>>>,
+    prepared: Option<PreparedSegment>,
     refused_since: Option<(Instant, AppendError)>,
     /// Duration of the last batch.
     last_batch_duration: Duration,
@@ -103,17 +104,16 @@ impl SegmentWriter {
         loop {
             match self.queue.next_task(self.gather()) {
                 WriterTask::Batch(batch) => self.write_chunks(batch),
-                WriterTask::Roll => self.roll(),
+                WriterTask::Roll => {
+                    self.roll();
+                    self.roll_prepared();
+                }
                 WriterTask::Closed(QueueClose::Abandon) => return,
                 WriterTask::Closed(QueueClose::Seal) => break,
             }
         }
         self.retire();
-        if let Some(prepared) = self.prepared.take()
-            && let Ok(Ok(unused)) = prepared.blocking_recv()
-        {
-            self.shared.segments.retire(unused);
-        }
+        self.retire_prepared();
     }
 
     /// Returns the limits for gathering the next batch. Requests that write small chunks are short, so it
@@ -304,9 +304,22 @@ impl SegmentWriter {
 
     /// Begins another segment if the open one was given up.
     fn roll(&mut self) {
-        let has_ended = |segment: &WritableSegment| segment.hold.is_given_up() || !segment.takes_appends();
         if self.segment.as_ref().is_some_and(has_ended) {
             self.retire();
+        }
+    }
+
+    /// Seals the segment that was created ahead if it was given up: without further chunks nothing else would.
+    fn roll_prepared(&mut self) {
+        if self.prepared.as_mut().is_some_and(PreparedSegment::has_ended) {
+            self.retire_prepared();
+        }
+    }
+
+    /// Seals the segment that was created ahead, when it is created.
+    fn retire_prepared(&mut self) {
+        if let Some(Ok(unused)) = self.prepared.take().map(PreparedSegment::wait) {
+            self.shared.segments.retire(unused);
         }
     }
 
@@ -319,16 +332,13 @@ impl SegmentWriter {
 
     /// Returns the segment prepared ahead, or creates one now.
     fn next_segment(&mut self) -> Result<WritableSegment, AppendError> {
-        if let Some(prepared) = self.prepared.take()
-            && let Ok(Ok(segment)) = prepared.blocking_recv()
-        {
-            if !segment.hold.is_given_up() && segment.takes_appends() {
+        if let Some(Ok(segment)) = self.prepared.take().map(PreparedSegment::wait) {
+            if !has_ended(&segment) {
                 return Ok(segment);
             }
             self.shared.segments.retire(segment);
         }
-        let made = self.prepare().blocking_recv();
-        made.unwrap_or(Err(AppendError::Stopping))
+        self.prepare().wait()
     }
 
     /// Starts the creation of the next segment when three quarters of this one are filled.
@@ -339,8 +349,45 @@ impl SegmentWriter {
         }
     }
 
-    fn prepare(&self) -> oneshot::Receiver<Result<WritableSegment, AppendError>> {
-        self.shared.segments.prepare(self.class, &self.queue, &self.shared.runtime)
+    fn prepare(&self) -> PreparedSegment {
+        let creation = self.shared.segments.prepare(self.class, &self.queue, &self.shared.runtime);
+        PreparedSegment { creation, created: None }
+    }
+}
+
+/// True if nothing is to be appended to a segment any more.
+fn has_ended(segment: &WritableSegment) -> bool {
+    segment.hold.is_given_up() || !segment.takes_appends()
+}
+
+/// A segment that is created in the background.
+struct PreparedSegment {
+    creation: oneshot::Receiver<Result<WritableSegment, AppendError>>,
+    /// The result of the creation, once it was looked at.
+    created: Option<Result<WritableSegment, AppendError>>,
+}
+
+impl PreparedSegment {
+    /// Returns the segment when it is created.
+    fn wait(self) -> Result<WritableSegment, AppendError> {
+        let Self { creation, created } = self;
+        created.unwrap_or_else(|| creation.blocking_recv().unwrap_or(Err(AppendError::Stopping)))
+    }
+
+    /// True if the segment is created and was given up, or was not created because of an error.
+    fn has_ended(&mut self) -> bool {
+        if self.created.is_none() {
+            self.created = match self.creation.try_recv() {
+                Ok(created) => Some(created),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Closed) => Some(Err(AppendError::Stopping)),
+            };
+        }
+        match &self.created {
+            Some(Ok(segment)) => has_ended(segment),
+            Some(Err(_)) => true,
+            None => false,
+        }
     }
 }
 

@@ -79,6 +79,27 @@ async fn a_clean_stop_seals_a_segment_with_all_followers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_seals_also_the_segment_that_it_created_ahead() {
+    let (nodes, _disk) = two_nodes().await;
+    nodes.open(3).await;
+    nodes.cluster.set_nodes([1, 2, 3]);
+    let open_segments = || {
+        let records = nodes.bench.catalogue.segments().unwrap();
+        records.iter().filter(|record| record.state() == SegmentState::Open).count()
+    };
+    // When three quarters of a segment are filled, the next one is created.
+    let mut body = 0;
+    while open_segments() < 2 {
+        body += 1;
+        stored(&nodes.bench.tier, body).await;
+    }
+    nodes.cluster.set_leaving(1);
+    // Nothing is appended any more.
+    nodes.cluster.until(|| open_segments() == 0).await;
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_failure_of_a_follower_the_batch_is_in_the_next_segment() {
     let (nodes, disk) = two_nodes().await;
     let tier = &nodes.bench.tier;
