@@ -309,7 +309,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Seals the segment that was created ahead if it was given up: without further chunks nothing else would.
+    /// Seals the segment that was created ahead if it was given up: without chunks nothing else would.
     fn roll_prepared(&mut self) {
         if self.prepared.as_mut().is_some_and(PreparedSegment::has_ended) {
             self.retire_prepared();
