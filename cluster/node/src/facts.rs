@@ -59,16 +59,12 @@ pub(crate) fn decision_input(
 #[cfg(test)]
 mod tests {
     use super::decision_input;
+    use crate::test_nodes::node;
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Node, NodeRole, NodeState};
+    use mlgw_formats::schema::{NodeRole, NodeState};
     use mlgw_membership::{Contact, MemberStep, decide};
     use mlgw_metadata::{GroupMembers, MemberRole, MemberStatus};
-    use std::sync::Arc;
     use std::time::Duration;
-
-    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
-        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
-    }
 
     fn group(id: u32, members: &[(u64, MemberRole)]) -> GroupMembers {
         let status = |(node, role): &(u64, MemberRole)| MemberStatus {

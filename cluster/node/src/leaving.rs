@@ -4,6 +4,7 @@
 //! node is removed when no segment needs it. Checks here are made on current rows, before the command and
 //! after it, because another node may be drained at the same time. The rows of nodes are the only state.
 
+use crate::copies::{ClusterStorageNodes, LeavingNode};
 use crate::node::ClusterNode;
 use crate::routes::FIRST_NODE;
 use mlgw_common::NodeId;
@@ -179,15 +180,15 @@ impl ClusterNode {
                 return Err(LeaveError::NotDraining { node });
             }
             (NodeRole::Storage, NodeState::Draining, RemovedNode::Drained) => {
-                self.check_drained(node).await?
+                self.check_drained(node).await?;
+                return Ok(self.shared.catalogue.remove_drained_node(node).await?);
             }
         }
         Ok(self.shared.catalogue.remove_node(node).await?)
     }
 
     async fn check_drained(&self, node: NodeId) -> Result<(), LeaveError> {
-        let storage = self.storage();
-        let left = spawn_blocking(move || storage.left_on(node)).await??;
+        let left = left_on(&self.storage(), node).await?;
         match left.is_done() {
             true => Ok(()),
             false => {
@@ -208,6 +209,15 @@ impl ClusterNode {
     }
 }
 
+/// Counts the segments that a node has.
+///
+/// # Errors
+/// If they cannot be read.
+pub(crate) async fn left_on(storage: &ClusterStorageNodes, node: NodeId) -> Result<LeavingNode, LeaveError> {
+    let storage = storage.clone();
+    Ok(spawn_blocking(move || storage.left_on(node)).await??)
+}
+
 /// Checks that enough storage nodes are left without one.
 fn check_left(nodes: &[Arc<Node>], node: NodeId, copies: usize) -> Result<(), LeaveError> {
     let stores = |of: &&Arc<Node>| of.role() == NodeRole::Storage;
@@ -225,13 +235,10 @@ fn check_left(nodes: &[Arc<Node>], node: NodeId, copies: usize) -> Result<(), Le
 #[cfg(test)]
 mod tests {
     use super::{LeaveError, check_left};
+    use crate::test_nodes::node;
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Node, NodeRole, NodeState};
     use std::sync::Arc;
-
-    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
-        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
-    }
 
     /// Storage nodes that would be left and are too few, if they are.
     fn too_few(nodes: &[Arc<Node>], leaving: u64, copies: usize) -> Option<usize> {

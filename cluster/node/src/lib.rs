@@ -40,6 +40,8 @@ mod seeds;
 mod services;
 mod status;
 mod streams;
+#[cfg(test)]
+mod test_nodes;
 mod tokens;
 
 pub use authorities::AuthorityChange;

@@ -6,15 +6,14 @@
 
 use crate::copies::ClusterStorageNodes;
 use crate::facts::SYSTEM_GROUP;
-use crate::leaving::{DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode};
+use crate::leaving::{DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode, left_on};
 use crate::node::ClusterNode;
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
 use mlgw_formats::schema::{Node, NodeRole, NodeState};
-use mlgw_metadata::BarrierScope;
+use mlgw_metadata::{BarrierScope, Catalogue};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 
 /// Interval at which the segments of a node that is replaced are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -40,7 +39,7 @@ impl ClusterNode {
         check_replacement(&catalogue.nodes(), &known, new)?;
         match fate {
             ReplacedNode::Lost => self.remove(old, RemovedNode::Lost).await,
-            ReplacedNode::Running if self.shared.probes.answers(old) == Some(false) => {
+            ReplacedNode::Running if self.shared.probes.is_silent(old) => {
                 Err(LeaveError::Silent { node: old })
             }
             ReplacedNode::Running => {
@@ -94,24 +93,18 @@ impl ReplacedNodes {
             return;
         }
         for node in replaced {
-            let counted = storage.clone();
-            match spawn_blocking(move || counted.left_on(node)).await {
-                Ok(Ok(left)) if left.is_done() => remove(storage, node).await,
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!(%node, %error, "the segments of a replaced node"),
-                Err(error) => tracing::warn!(%node, %error, "the segments of a replaced node"),
+            match left_on(storage, node).await {
+                Ok(left) if left.is_done() => remove(catalogue, node).await,
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%node, %error, "segments of a replaced node are not counted"),
             }
         }
     }
 }
 
 /// Removes a drained node, unless its drain was ended meanwhile.
-async fn remove(storage: &ClusterStorageNodes, node: NodeId) {
-    let catalogue = &storage.catalogue;
-    if !replaced_nodes(&catalogue.nodes()).contains(&node) {
-        return;
-    }
-    match catalogue.remove_node(node).await {
+async fn remove(catalogue: &Catalogue, node: NodeId) {
+    match catalogue.remove_drained_node(node).await {
         Ok(_) => tracing::info!(%node, "a replaced node is drained and is removed"),
         Err(error) => tracing::warn!(%node, %error, "a replaced node was not removed yet"),
     }
@@ -126,17 +119,10 @@ fn replaced_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::{check_replacement, copies_without, replaced_nodes};
+    use crate::test_nodes::{node, storage};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Node, NodeRole, NodeState};
     use std::sync::Arc;
-
-    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
-        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
-    }
-
-    fn storage(id: u64) -> Arc<Node> {
-        node(id, NodeRole::Storage, NodeState::Active)
-    }
 
     #[test]
     fn an_active_storage_node_takes_the_place_of_another_one() {

@@ -51,19 +51,11 @@ fn route_table<'a>(nodes: &[Arc<Node>], buckets: impl IntoIterator<Item = &'a Bu
 #[cfg(test)]
 mod tests {
     use super::{FIRST_NODE, KNOWN, route_table, serving_nodes};
+    use crate::test_nodes::{node, storage};
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Binding, Bucket, Node, NodeRole, NodeState};
+    use mlgw_formats::schema::{Binding, Bucket, NodeRole, NodeState};
     use mlgw_forwarding::route::RouteTarget;
     use mlgw_forwarding::{MapEpoch, RouteTable};
-    use std::sync::Arc;
-
-    fn node(id: u64, role: NodeRole, state: NodeState) -> Arc<Node> {
-        Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
-    }
-
-    fn storage(id: u64) -> Arc<Node> {
-        node(id, NodeRole::Storage, NodeState::Active)
-    }
 
     fn in_bucket(bucket: &str) -> RouteTarget<'_> {
         RouteTarget { bucket: Some(bucket), key: Some("key") }

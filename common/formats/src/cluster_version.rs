@@ -33,7 +33,8 @@ pub const LEASES_CLUSTER_VERSION: u32 = 5;
 /// the cluster can be replaced.
 pub const ROTATION_CLUSTER_VERSION: u32 = 5;
 
-/// The first version in which the row of a node names the node that takes its place.
+/// The first version in which the row of a node names the node that takes its place, and a drained node is
+/// removed only while it is draining.
 pub const REPLACEMENT_CLUSTER_VERSION: u32 = 5;
 
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
@@ -65,6 +66,7 @@ impl Change {
             Self::ThawBucket(thaw) if thaw.epoch.is_some() => SERVING_CLUSTER_VERSION,
             Self::ReportNode(report) if report.has_authorities() => ROTATION_CLUSTER_VERSION,
             Self::DrainNode(drain) if drain.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
+            Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn a_build_of_version_1_knows_no_command_of_membership() {
         let later = Err(LaterCommand { needs: MEMBERSHIP_CLUSTER_VERSION, known: 1 });
-        let remove = Change::RemoveNode(RemoveNode { node: 2, now_ms: 5 });
+        let remove = Change::RemoveNode(RemoveNode { node: 2, now_ms: 5, is_drained: false });
         assert_eq!(check_known(&Command::from(remove), 1), later);
         let put = |node| Command::from(Change::PutNode(PutNode { node }));
         let first = Node { id: 1, address: "h:1".into(), joined_ms: 5, ..Node::default() };
@@ -240,5 +242,11 @@ mod tests {
         let unknown = Err(LaterCommand { needs: REPLACEMENT_CLUSTER_VERSION, known: 4 });
         assert_eq!(check_known(&drain(3), 4), unknown);
         assert_eq!(check_known(&drain(3), 5), Ok(()));
+        let remove = |is_drained| {
+            Command::from(Change::RemoveNode(RemoveNode { node: 2, is_drained, ..RemoveNode::default() }))
+        };
+        assert_eq!(check_known(&remove(false), 2), Ok(()));
+        assert_eq!(check_known(&remove(true), 4), unknown);
+        assert_eq!(check_known(&remove(true), 5), Ok(()));
     }
 }

@@ -121,6 +121,16 @@ pub(super) fn json(value: &impl Serialize) -> Result<Value, ApiError> {
         .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", e.to_string()))
 }
 
+/// Returns the message of a response for an error: its text as a sentence.
+pub(super) fn sentence(error: &impl ToString) -> String {
+    let mut message = error.to_string();
+    if let Some(first) = message.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    message.push('.');
+    message
+}
+
 /// Deserializes a request body.
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("Invalid body: {error}.")))

@@ -1,7 +1,7 @@
 //! `/v1/cluster/authority/rotate`: begins to replace the authority of the cluster. Every node has this route.
 
 use super::ApiError;
-use super::change::{AuditedAction, AuditedChange, json};
+use super::change::{AuditedAction, AuditedChange, json, sentence};
 use super::context::AdminContext;
 use super::signed::AdminCaller;
 use axum::Extension;
@@ -45,11 +45,7 @@ pub(super) fn authority_change_info(change: &AuthorityChange) -> ClusterAuthorit
 
 impl From<RotationError> for ApiError {
     fn from(error: RotationError) -> Self {
-        let mut message = error.to_string();
-        if let Some(first) = message.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        message.push('.');
+        let message = sentence(&error);
         match error {
             RotationError::Version { .. } => Self::new(StatusCode::CONFLICT, "ClusterVersion", message),
             RotationError::ClockSkew(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "ClockSkew", message),

@@ -2,7 +2,7 @@
 //! these routes, because the node that an operator reaches need not be the one that has jobs and rules.
 
 use super::ApiError;
-use super::change::{AuditedAction, AuditedChange, json, parse, parse_optional};
+use super::change::{AuditedAction, AuditedChange, json, parse, parse_optional, sentence};
 use super::context::AdminContext;
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
@@ -106,11 +106,7 @@ where
 
 impl From<LeaveError> for ApiError {
     fn from(error: LeaveError) -> Self {
-        let mut message = error.to_string();
-        if let Some(first) = message.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        message.push('.');
+        let message = sentence(&error);
         let conflict = |code| Self::new(StatusCode::CONFLICT, code, message.clone());
         match error {
             LeaveError::NoSuchNode { .. } => Self::new(StatusCode::NOT_FOUND, "NoSuchNode", message),

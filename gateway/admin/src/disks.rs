@@ -2,7 +2,7 @@
 //! Every storage node has this route, for its own directories.
 
 use super::ApiError;
-use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::change::{AuditedAction, AuditedChange, json, parse, sentence};
 use super::context::AdminContext;
 use super::signed::AdminCaller;
 use axum::Extension;
@@ -61,11 +61,7 @@ pub(super) fn disk_finding(refused: &RefusedDirectory) -> HealthFinding {
 
 impl From<ReplaceDirectoryError> for ApiError {
     fn from(error: ReplaceDirectoryError) -> Self {
-        let mut message = error.to_string();
-        if let Some(first) = message.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        message.push('.');
+        let message = sentence(&error);
         let conflict = |code| Self::new(StatusCode::CONFLICT, code, message.clone());
         match error {
             ReplaceDirectoryError::NoPeers => Self::new(StatusCode::NOT_FOUND, "NotClustered", message),

@@ -1,7 +1,7 @@
 //! The command `mlgw disk …`.
 
 use super::client::Client;
-use super::output::Out;
+use super::output::{Out, counted};
 use super::{CliError, Global, discover};
 use clap::Subcommand;
 use http::Method;
@@ -32,11 +32,12 @@ fn sentence(replaced: &ReplacedDiskInfo) -> String {
     let ReplacedDiskInfo { directory, copied_again, lost } = replaced;
     let lost = match lost.len() {
         0 => String::new(),
-        count => format!(" {count} segments had no other copy and are lost."),
+        count => format!(" The only copies of {} are lost.", counted(count as u64, "segment")),
     };
+    let copied = counted(*copied_again, "segment");
     format!(
-        "{directory} is used from now on. {copied_again} segments are copied from other nodes; `mlgw cluster \
-         status` shows how many are left.{lost}"
+        "{directory} is used from now on. This node copies {copied} from other nodes; `mlgw cluster status` \
+         shows how many are left.{lost}"
     )
 }
 
@@ -48,7 +49,10 @@ mod tests {
     fn what_is_lost_is_stated() {
         let replaced = |lost| ReplacedDiskInfo { directory: "/d".to_owned(), copied_again: 12, lost };
         let whole = sentence(&replaced(vec![]));
-        assert!(whole.starts_with("/d is used from now on. 12 segments") && !whole.contains("lost"));
-        assert!(sentence(&replaced(vec![7, 8])).ends_with(" 2 segments had no other copy and are lost."));
+        assert!(
+            whole.starts_with("/d is used from now on. This node copies 12 segments ")
+                && !whole.contains("lost")
+        );
+        assert!(sentence(&replaced(vec![7, 8])).ends_with(" The only copies of 2 segments are lost."));
     }
 }

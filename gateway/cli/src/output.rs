@@ -84,7 +84,10 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
 }
 
 /// Returns the answer to a question, which `hint` follows. Without a terminal `--yes` is required instead.
-pub(super) fn request_answer(question: &str, hint: &str) -> Result<String, CliError> {
+///
+/// # Errors
+/// If there is no terminal, or it cannot be read.
+pub fn request_answer(question: &str, hint: &str) -> Result<String, CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
     }
@@ -95,7 +98,8 @@ pub(super) fn request_answer(question: &str, hint: &str) -> Result<String, CliEr
 }
 
 /// The error of a question that was not confirmed.
-pub(super) fn aborted() -> CliError {
+#[must_use]
+pub fn aborted() -> CliError {
     CliError::Failed("aborted; nothing was changed".to_owned())
 }
 

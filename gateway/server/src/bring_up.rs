@@ -62,7 +62,7 @@ pub(super) struct ServerEngine {
     pub(super) retention: Arc<RetentionState>,
     access_journal: AccessJournal,
     pub(super) writeback: WriteBack,
-    /// Sends dirty writes; `None` on a member, which has none.
+    /// Sends dirty writes; `None` on a member, which has none, and on a recovered server.
     sender: Option<Sender>,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
@@ -114,7 +114,7 @@ impl ServerEngine {
             bytes_max: config.dirty_bytes_max(&machine),
             budgets: persist_budgets(config),
         };
-        let (writeback, sender) = write_back(&dir, part, parts, &tiers, &decisions)?;
+        let (writeback, sender) = write_back(part, parts, &tiers, &decisions)?;
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
         let keyring = open_keyring(cluster.as_ref(), &catalogue, sealer, &clock).await?;
         Ok(Self {
@@ -177,16 +177,15 @@ fn checked_clock(cluster: Option<&ClusterNode>, clock: &Arc<dyn Clock>) -> Check
 
 /// Opens the queues of write-back, and starts their sender on the node that has them.
 fn write_back(
-    dir: &DataDir,
     part: ClusterPart,
     parts: WriteBackParts,
     tiers: &Tiers,
     decisions: &Decisions,
 ) -> Result<(WriteBack, Option<Sender>), ServeError> {
-    match part.is_first() {
-        _ if dir.node().recovered => write_back_stopped(parts),
-        true => start_write_back(parts, tiers, decisions),
-        false => write_back_elsewhere(parts),
+    match part {
+        ClusterPart::Alone | ClusterPart::First => start_write_back(parts, tiers, decisions),
+        ClusterPart::Recovered => write_back_stopped(parts),
+        ClusterPart::Member | ClusterPart::Gateway => write_back_elsewhere(parts),
     }
 }
 
@@ -203,7 +202,7 @@ pub(super) async fn open_catalogue(
     config: &Config,
     start: &StartResources,
 ) -> Result<OpenedCatalogue, ServeError> {
-    if start.part == ClusterPart::Alone {
+    if start.part.is_alone() {
         let catalogue = Catalogue::open(start.catalogue_options(config)?).await?;
         return Ok(OpenedCatalogue { catalogue, cluster: None });
     }

@@ -140,7 +140,7 @@ impl OpenNode {
         let config = &loaded.config;
         let start = StartResources::take(config, files, Arc::new(SystemClock))?;
         Ok(match start.part {
-            ClusterPart::Alone | ClusterPart::First | ClusterPart::Member => {
+            ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::First | ClusterPart::Member => {
                 Self::Storage(Box::new(open_storage(loaded, start).await?))
             }
             ClusterPart::Gateway => Self::Gateway(Box::new(GatewayNode::open(config, start).await?)),

@@ -18,6 +18,7 @@ use super::reload::ReloadedParts;
 use super::remote_backed::freshness_of;
 use super::segment_store;
 use super::signals::Signals;
+use super::start::ClusterPart;
 use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
@@ -164,10 +165,9 @@ pub(super) fn serve_peers(
     cluster.set_serving();
 }
 
-/// Starts jobs and rules at rest. A recovered server starts none: its rows may be older than what the cluster
-/// did last.
+/// Starts jobs and rules at rest, except on a recovered server.
 fn start_duties(engine: &ServerEngine, admin: &Admin, look_every: Duration) -> Option<Arc<PolicyReconciler>> {
-    if engine.dir.node().recovered {
+    if engine.part == ClusterPart::Recovered {
         tracing::warn!(
             "this server was recovered from a node of a cluster: write-back, rules and jobs are stopped \
              until `mlgw cluster recover --take-over`"

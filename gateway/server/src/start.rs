@@ -26,6 +26,9 @@ use std::sync::Arc;
 pub(super) enum ClusterPart {
     /// It has no cluster.
     Alone,
+    /// It was recovered from a node of a cluster, and has not taken over. It has no cluster, and runs no
+    /// write-back, rules and jobs, because its rows may be older than what the cluster did last.
+    Recovered,
     /// The first node of its cluster: a storage node that also does what runs once per cluster, besides the
     /// duties of the catalogue.
     First,
@@ -39,6 +42,7 @@ impl ClusterPart {
     /// Returns the part of the server that `node` describes.
     fn of(node: &NodeDescription) -> Self {
         match node.role {
+            _ if node.recovered => Self::Recovered,
             _ if !node.is_clustered() => Self::Alone,
             _ if node.node_id() == FIRST_NODE => Self::First,
             DirectoryRole::Storage => Self::Member,
@@ -46,9 +50,15 @@ impl ClusterPart {
         }
     }
 
-    /// True if the server does what runs once per cluster: jobs, rules, remote-backed buckets and write-back.
+    /// True if the server has no cluster.
+    pub(super) const fn is_alone(self) -> bool {
+        matches!(self, Self::Alone | Self::Recovered)
+    }
+
+    /// True if the server has what a cluster has once: jobs, rules, remote-backed buckets and write-back. A
+    /// recovered one has them, and runs neither jobs nor rules nor write-back.
     pub(super) const fn is_first(self) -> bool {
-        matches!(self, Self::Alone | Self::First)
+        matches!(self, Self::Alone | Self::Recovered | Self::First)
     }
 }
 
@@ -75,11 +85,13 @@ impl StartResources {
             return Err(ServeError::Unfit(unfit));
         }
         let part = ClusterPart::of(dir.node());
-        if part != ClusterPart::Alone && config.durability == Durability::Os {
+        if !part.is_alone() && config.durability == Durability::Os {
             return Err(ServeError::DurabilityOfNode);
         }
         let segments = match part {
-            ClusterPart::Alone | ClusterPart::First | ClusterPart::Member => lock_segment_dirs(config)?,
+            ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::First | ClusterPart::Member => {
+                lock_segment_dirs(config)?
+            }
             ClusterPart::Gateway => Vec::new(),
         };
         let machine = MachineSizes::detect(&config.segments_dir());
@@ -201,6 +213,9 @@ mod tests {
     fn the_first_node_has_the_lowest_id_and_other_storage_nodes_are_members() {
         let alone = NodeDescription::first(Timestamp(0)).unwrap();
         assert_eq!(ClusterPart::of(&alone), ClusterPart::Alone);
+        let recovered = joined(1, DirectoryRole::Storage).recovered().unwrap();
+        assert_eq!(ClusterPart::of(&recovered), ClusterPart::Recovered);
+        assert_eq!(ClusterPart::of(&recovered.taken_over()), ClusterPart::Alone);
         assert_eq!(ClusterPart::of(&joined(1, DirectoryRole::Storage)), ClusterPart::First);
         assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Storage)), ClusterPart::Member);
         assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Gateway)), ClusterPart::Gateway);

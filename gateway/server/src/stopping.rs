@@ -25,7 +25,7 @@ pub(super) enum StopReason {
 /// Returns the time for which a stopping server accepts requests after the announcement.
 pub(super) fn shutdown_delay(config: &Config, part: ClusterPart) -> Duration {
     config.s3.shutdown_delay.or_else(|| match part {
-        ClusterPart::Alone => Duration::ZERO,
+        ClusterPart::Alone | ClusterPart::Recovered => Duration::ZERO,
         ClusterPart::First | ClusterPart::Member | ClusterPart::Gateway => CLUSTER_DELAY,
     })
 }

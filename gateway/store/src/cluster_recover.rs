@@ -1,5 +1,5 @@
-//! `mlgw cluster recover`: a stopped node of a cluster, all others of which are destroyed, becomes a server
-//! without peers, of another cluster id.
+//! `mlgw cluster recover`: the last node of a cluster, after the loss of all others, becomes a server without
+//! peers that has another cluster id. It must be stopped.
 //!
 //! The catalogue is made anew in the directory of a first one, with the whole log applied. Then the folder of
 //! the node's certificate is renamed, and `node.json` is replaced: this rename ends the operation. A power
@@ -11,18 +11,18 @@
 //! be older than what the cluster did last: write-back, rules and jobs are stopped until
 //! [`cluster_take_over`].
 
-use crate::catalogue_dir::CatalogueName;
 use crate::data_dir::{CLUSTER_DIR, DataDir};
 use crate::location::StoreLocation;
-use crate::node_file::{DataDirError, DirectoryRole, NodeDescription};
+use crate::node_file::{DataDirError, DirectoryRole, NODE_FILE, NodeDescription};
+use crate::timeline::replace_identity;
 use crate::{StoreVerbError, expected, scratch};
-use mlgw_common::{BucketId, Clock, ClusterId, NodeId, SegmentId, SegmentTier};
+use mlgw_common::{BucketId, Clock, ClusterId, NodeId, SegmentId, SegmentTier, regular};
 use mlgw_config::Config;
-use mlgw_formats::schema::SegmentRecord;
+use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_formats::store_files;
 use mlgw_metadata::offline::{CatalogueRecovery, DivideError, Offline, ProgressCallback, recover_catalogue};
 use mlgw_metadata::store_error::StoreError;
-use mlgw_segments::hot::replace_mark;
+use mlgw_segments::hot::scan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ impl From<DataDirError> for ClusterRecoverError {
     }
 }
 
-/// An object of which bytes are missing.
+/// An object that lacks bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IncompleteObject {
     /// Name of the bucket, or its id if it has no record.
@@ -75,7 +75,7 @@ pub struct RecoveredServer {
     pub entries: u64,
     /// Number of objects.
     pub objects: u64,
-    /// Objects, and uploads in progress, of which this node lacks bytes.
+    /// Objects, and uploads in progress, whose bytes this node does not have completely.
     pub incomplete: Vec<IncompleteObject>,
 }
 
@@ -93,6 +93,11 @@ fn recoverable(dir: &Path) -> Result<NodeDescription, ClusterRecoverError> {
         (_, _, true) => Err(ClusterRecoverError::Recovered(dir.to_owned())),
         (false, _, false) => Err(ClusterRecoverError::Alone(dir.to_owned())),
         (true, DirectoryRole::Gateway, false) => Err(ClusterRecoverError::Gateway(dir.to_owned())),
+        // The new catalogue would replace the only one.
+        (true, DirectoryRole::Storage, false) if node.catalogue.is_first() => {
+            let reason = "it names the catalogue of a server without peers".to_owned();
+            Err(DataDirError::Damaged { path: dir.join(NODE_FILE), reason }.into())
+        }
         (true, DirectoryRole::Storage, false) => Ok(node),
     }
 }
@@ -109,11 +114,11 @@ pub fn cluster_recover(
 ) -> Result<RecoveredServer, ClusterRecoverError> {
     let _held = DataDir::hold(&config.data_dir)?;
     let node = recoverable(&config.data_dir)?;
-    let place = StoreLocation::of(config);
-    let next = StoreLocation::with_catalogue(config, CatalogueName::FIRST);
-    assert!(!place.catalogue_name().is_first(), "the catalogue of a node of a cluster has another name");
+    let place = StoreLocation::with_catalogue(config, node.catalogue);
     let recovered = node.clone().recovered()?;
-    let (old, new) = (place.catalogue(), next.catalogue());
+    let (old, new) =
+        (place.catalogue(), StoreLocation::with_catalogue(config, recovered.catalogue).catalogue());
+    assert_ne!(old, new, "the catalogue of a node of a cluster has another name");
     // Left by an interrupted attempt, or by the server that became the first node.
     store_files::remove_dir(&new).map_err(StoreVerbError::io(&new))?;
     let recovery = CatalogueRecovery {
@@ -121,8 +126,7 @@ pub fn cluster_recover(
         new: &new,
         node: node.node_id(),
         expected: expected(&place, Some(&node))?,
-        cluster: recovered.cluster,
-        incarnation: recovered.incarnation,
+        lineage: recovered.lineage().unwrap_or_default(),
         now: clock.now(),
     };
     let made = recover_catalogue(&recovery, &scratch()?, watch)?;
@@ -150,15 +154,10 @@ fn finish(
         store_files::remove_dir(&aside).map_err(StoreVerbError::io(&aside))?;
         store_files::rename_dir(&certificate, &aside).map_err(StoreVerbError::io(&aside))?;
     }
-    recovered.write(&place.dir)?;
-    let own = |node: &NodeDescription| node.lineage().unwrap_or_default().own;
-    for dir in place.segments.all().chain([place.all_checkpoints.as_path()]) {
-        replace_mark(dir, &own(node), &own(recovered)).map_err(StoreVerbError::io(dir))?;
-    }
-    Ok(())
+    Ok(replace_identity(place, &node.lineage().unwrap_or_default().own, recovered)?)
 }
 
-/// Returns the objects that refer to bytes which no local file has. Their checksums are not read.
+/// Returns the objects that refer to bytes which no local file has. Sealed segments are not read.
 fn incomplete_objects(
     place: &StoreLocation,
     catalogue: &Offline,
@@ -166,12 +165,11 @@ fn incomplete_objects(
     let mut lengths: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     let mut found: BTreeSet<IncompleteObject> = BTreeSet::new();
     let read = catalogue.each_extent(&mut |of| {
-        let (segment, end) = (of.extent.segment, of.extent.offset + of.extent.stored_bytes);
+        let segment = of.extent.segment;
         let length = *lengths
             .entry(segment)
             .or_insert_with(|| local_length(place, catalogue.facts.segments.get(&segment)));
-        // The head of a chunk comes before its stored bytes, so this is a lower bound of its end.
-        if length.is_some_and(|length| length < end) {
+        if length.is_some_and(|length| length < of.end()) {
             let key = String::from_utf8_lossy(of.key).into_owned();
             found.insert(IncompleteObject { bucket: bucket_name(catalogue, of.bucket), key });
         }
@@ -181,15 +179,21 @@ fn incomplete_objects(
     Ok(found.into_iter().collect())
 }
 
-/// Length of the local file of a segment, 0 if there is none; `None` for a segment at an upstream.
+/// Length of the local file of a segment, 0 if there is none or it cannot be read; `None` for a segment at an
+/// upstream. A file of an open segment may be longer than its whole records, where its first start seals it.
 fn local_length(place: &StoreLocation, record: Option<&SegmentRecord>) -> Option<u64> {
     let Some(record) = record else { return Some(0) };
     if record.is_at_upstream() {
         return None;
     }
     let tier = record.tier_for(NodeId::SINGLE).unwrap_or(SegmentTier::Hot);
-    let path = place.segments.path(SegmentId(record.id), tier);
-    Some(std::fs::metadata(path).map_or(0, |found| found.len()))
+    let id = SegmentId(record.id);
+    let opened = regular::open(&place.segments.path(id, tier));
+    let length = opened.and_then(|file| match record.state() {
+        SegmentState::Open => scan(file, id, record.seed(), record.marked).map(|found| found.length),
+        SegmentState::Sealed => file.metadata().map(|found| found.len()),
+    });
+    Some(length.unwrap_or(0))
 }
 
 fn bucket_name(catalogue: &Offline, bucket: BucketId) -> String {
@@ -215,16 +219,40 @@ pub fn cluster_take_over(config: &Config) -> Result<ClusterId, ClusterRecoverErr
 
 #[cfg(test)]
 mod tests {
-    use super::{ClusterRecoverError, cluster_recover, cluster_take_over, recoverable_cluster};
-    use crate::cluster_init;
+    use super::{ClusterRecoverError, cluster_recover, cluster_take_over, local_length, recoverable_cluster};
     use crate::data_dir::DataDir;
-    use mlgw_common::{Clock, SystemClock};
+    use crate::location::StoreLocation;
+    use crate::{adopt, cluster_init};
+    use mlgw_common::{Clock, SegmentId, SegmentTier, SystemClock};
     use mlgw_config::{Config, ConfigSources, LoadedConfig};
+    use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
+    use mlgw_metadata::offline::ignore_progress;
+    use mlgw_segments::hot::{read_mark, write_mark};
     use std::path::Path;
     use std::sync::Arc;
 
     fn config(dir: &Path) -> Config {
         Config { data_dir: dir.to_owned(), ..LoadedConfig::load(&ConfigSources::default()).unwrap().config }
+    }
+
+    #[test]
+    fn an_open_segment_has_the_length_of_its_whole_records() {
+        let room = tempfile::tempdir().unwrap();
+        let place = StoreLocation::of(&config(room.path()));
+        let record = |state: SegmentState, tier: SegmentTier| SegmentRecord {
+            id: 7,
+            state: state as i32,
+            replicas: vec![Replica { node: 1, tier: tier.number(), ..Replica::default() }],
+            ..SegmentRecord::default()
+        };
+        let length = |state, tier| local_length(&place, Some(&record(state, tier)));
+        assert_eq!(length(SegmentState::Sealed, SegmentTier::Hot), Some(0), "no file");
+        std::fs::create_dir_all(place.segments.hot()).unwrap();
+        std::fs::write(place.segments.path(SegmentId(7), SegmentTier::Hot), vec![0; 8192]).unwrap();
+        assert_eq!(length(SegmentState::Sealed, SegmentTier::Hot), Some(8192));
+        assert_eq!(length(SegmentState::Open, SegmentTier::Hot), Some(0), "space without records");
+        assert_eq!(length(SegmentState::Sealed, SegmentTier::Upstream), None);
+        assert_eq!(local_length(&place, None), Some(0), "no record");
     }
 
     #[tokio::test]
@@ -233,10 +261,10 @@ mod tests {
         let config = config(room.path());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         assert!(recoverable_cluster(&config).is_err(), "an empty directory");
-        let made = cluster_init(&config, &clock, &mlgw_metadata::offline::ignore_progress).await.unwrap();
+        let made = cluster_init(&config, &clock, &ignore_progress).await.unwrap();
         assert_eq!(recoverable_cluster(&config).unwrap(), made.cluster);
         std::fs::create_dir(room.path().join("cluster")).unwrap();
-        let recover = || cluster_recover(&config, &SystemClock, &mlgw_metadata::offline::ignore_progress);
+        let recover = || cluster_recover(&config, &SystemClock, &ignore_progress);
         let recovered = recover().unwrap();
         assert_eq!(recovered.former, made.cluster);
         assert_ne!(recovered.cluster, made.cluster);
@@ -245,11 +273,32 @@ mod tests {
         assert!(node.recovered && !node.is_clustered() && node.cluster == recovered.cluster);
         assert!(!room.path().join("cluster").exists(), "no certificate of the old cluster is used");
         assert!(matches!(recover(), Err(ClusterRecoverError::Recovered(_))));
-        let again = cluster_init(&config, &clock, &mlgw_metadata::offline::ignore_progress).await;
+        let again = cluster_init(&config, &clock, &ignore_progress).await;
         assert!(again.is_err(), "not before it has taken over");
         assert_eq!(cluster_take_over(&config).unwrap(), recovered.cluster);
         assert!(matches!(cluster_take_over(&config), Err(ClusterRecoverError::NotRecovered(_))));
         assert!(matches!(recover(), Err(ClusterRecoverError::Alone(_))));
-        cluster_init(&config, &clock, &mlgw_metadata::offline::ignore_progress).await.unwrap();
+        cluster_init(&config, &clock, &ignore_progress).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_recovery_continues_after_a_power_cut_before_and_after_its_last_rename() {
+        let room = tempfile::tempdir().unwrap();
+        let config = config(room.path());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let made = cluster_init(&config, &clock, &ignore_progress).await.unwrap();
+        let own = || DataDir::description(room.path()).unwrap().unwrap().lineage().unwrap().own;
+        let before = own();
+        // The folder was renamed, and the new catalogue is that of an earlier attempt.
+        std::fs::create_dir_all(room.path().join(format!("cluster-of-{}", made.cluster))).unwrap();
+        std::fs::create_dir_all(room.path().join("catalogue/group-0/state-1")).unwrap();
+        cluster_recover(&config, &SystemClock, &ignore_progress).unwrap();
+        // `node.json` was replaced, and no mark.
+        let place = StoreLocation::of(&config);
+        std::fs::create_dir_all(place.segments.hot()).unwrap();
+        write_mark(place.segments.hot(), &before).unwrap();
+        adopt(&place, place.segments.hot(), &ignore_progress).unwrap();
+        assert_eq!(read_mark(place.segments.hot()).unwrap(), Some(own()));
+        assert_ne!(own(), before);
     }
 }

@@ -1,13 +1,14 @@
 //! New timelines of a data directory, and adoption of segment directories into one.
 //!
-//! A rebuild, and continuing without the lost end of the log, begin a new incarnation: ids may repeat from
-//! that point on. `node.json` is replaced first, then the marks. A crash in between leaves marks of the
-//! earlier incarnation, which a start refuses by name. Adopting such a directory continues.
+//! A rebuild, continuing without the lost end of the log, and the recovery of the last node of a cluster
+//! begin a new incarnation: ids may repeat from that point on. `node.json` is replaced first, then the marks.
+//! A crash in between leaves marks of the earlier incarnation, which a start refuses by name. Adopting such a
+//! directory continues.
 
 use super::{StoreLocation, StoreVerbError, expected, scratch};
 use crate::data_dir::DataDir;
 use crate::node_file::NodeDescription;
-use mlgw_common::Lineage;
+use mlgw_common::{Identity, Lineage};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, LogTail, Offline, ProgressCallback};
 use mlgw_segments::hot::{AdoptedDirectory, adopt as adopt_dir, replace_mark, unnamed_chunks_after};
@@ -84,12 +85,21 @@ pub fn accept_lost_tail(
 /// segments.
 pub(super) fn begin_timeline(place: &StoreLocation, node: NodeDescription) -> Result<(), StoreVerbError> {
     let Some(before) = node.lineage() else { return Ok(()) };
-    let next = node.next_incarnation()?;
+    replace_identity(place, &before.own, &node.next_incarnation()?)
+}
+
+/// Replaces the description of a directory by one of the next timeline, and then the marks that name the
+/// identity `before`.
+pub(super) fn replace_identity(
+    place: &StoreLocation,
+    before: &Identity,
+    next: &NodeDescription,
+) -> Result<(), StoreVerbError> {
     let own = next.lineage().unwrap_or_default().own;
-    assert_ne!(own, before.own, "a new timeline has an identity of its own");
+    assert_ne!(own, *before, "a new timeline has an identity of its own");
     next.write(&place.dir)?;
-    for dir in place.segments.all().chain([place.checkpoints.as_path()]) {
-        replace_mark(dir, &before.own, &own).map_err(StoreVerbError::io(dir))?;
+    for dir in place.segments.all().chain([place.all_checkpoints.as_path()]) {
+        replace_mark(dir, before, &own).map_err(StoreVerbError::io(dir))?;
     }
     Ok(())
 }

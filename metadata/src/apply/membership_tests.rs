@@ -130,7 +130,7 @@ pub(super) fn report(node: u64, counter: u64) -> ReportNode {
 }
 
 pub(super) fn remove(node: u64) -> Change {
-    Change::RemoveNode(RemoveNode { node, now_ms: NOW + 3 })
+    Change::RemoveNode(RemoveNode { node, now_ms: NOW + 3, is_drained: false })
 }
 
 fn drain(node: u64, is_draining: bool) -> Change {
@@ -340,6 +340,22 @@ fn a_node_is_marked_while_it_is_a_member_and_then_removed_for_ever() {
     let put = Node { id, address: "x".into(), ..Node::default() };
     assert_eq!(group.apply(Change::PutNode(PutNode { node: put })), refused);
     assert_eq!(group.apply(remove(77)), Err(Reject::NoSuchNode { node: 77 }));
+}
+
+#[test]
+fn a_drained_node_is_removed_only_while_it_is_draining() {
+    let mut group = SystemGroup::new();
+    let id = group.serving_node();
+    group.set_membership(&[&[1, id]], &[1, id]);
+    let drained = Change::RemoveNode(RemoveNode { node: id, now_ms: NOW + 3, is_drained: true });
+    let refused = Err(Reject::WrongNodeState { node: id, state: NodeState::Active });
+    assert_eq!(group.apply(drained.clone()), refused);
+    group.apply(drain(id, true)).unwrap();
+    group.apply(drain(id, false)).unwrap();
+    assert_eq!(group.apply(drained.clone()), refused, "the draining was ended");
+    group.apply(drain(id, true)).unwrap();
+    assert_eq!(group.node_change(drained.clone()).unwrap().state(), NodeState::Leaving);
+    assert_eq!(group.node_change(drained).unwrap().state(), NodeState::Leaving, "a repetition");
 }
 
 #[test]

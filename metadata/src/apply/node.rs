@@ -209,6 +209,9 @@ pub(super) fn remove(view: &mut View<'_>, command: RemoveNode) -> Result<Reply, 
         Some(node) => node,
         None => known(view, command.node)?,
     };
+    if command.is_drained && node.is_staying() && node.state() != NodeState::Draining {
+        return Err(Reject::WrongNodeState { node: node.id, state: node.state() }.into());
+    }
     if node.is_staying() {
         check_not_last(view, &node)?;
     }

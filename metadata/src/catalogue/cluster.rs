@@ -6,7 +6,7 @@ use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{AUTHORITIES_MAX, JOIN_TOKENS_MAX};
-use mlgw_formats::cluster_version::ROTATION_CLUSTER_VERSION;
+use mlgw_formats::cluster_version::{REPLACEMENT_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION};
 use mlgw_formats::command::{
     AdmitNode, Change, Command, CreateJoinToken, DrainNode, PutAuthority, RemoveAuthority, RemoveJoinToken,
     RemoveNode, Reply, ReportNode, SetNodeRole,
@@ -210,8 +210,22 @@ impl Catalogue {
     /// # Errors
     /// Those of [`Catalogue::propose`].
     pub async fn remove_node(&self, node: NodeId) -> Result<Node, ProposeError> {
-        let remove = RemoveNode { node: node.0, now_ms: self.now_ms() };
-        self.propose_change(Change::RemoveNode(remove)).await.map(node_of)
+        self.remove_node_by(RemoveNode { node: node.0, ..RemoveNode::default() }).await
+    }
+
+    /// Like [`Self::remove_node`], for a node that was found drained. It is not removed if its draining was
+    /// ended since, once every node knows that condition.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn remove_drained_node(&self, node: NodeId) -> Result<Node, ProposeError> {
+        let is_drained = self.cluster_version() >= REPLACEMENT_CLUSTER_VERSION;
+        self.remove_node_by(RemoveNode { node: node.0, is_drained, ..RemoveNode::default() }).await
+    }
+
+    async fn remove_node_by(&self, remove: RemoveNode) -> Result<Node, ProposeError> {
+        let now_ms = self.now_ms();
+        self.propose_change(Change::RemoveNode(RemoveNode { now_ms, ..remove })).await.map(node_of)
     }
 
     /// Certificate authorities of the cluster, the newest last.

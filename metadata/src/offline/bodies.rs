@@ -26,6 +26,15 @@ pub struct ReferencedExtent<'a> {
     pub extent: &'a Extent,
 }
 
+impl ReferencedExtent<'_> {
+    /// Returns the end of its record in the file of the segment.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        let Extent { offset, head_bytes, stored_bytes, .. } = self.extent;
+        offset.saturating_add(u64::from(*head_bytes)).saturating_add(*stored_bytes)
+    }
+}
+
 /// Calls `each` with every extent that objects, versions and uploads of `state` reference.
 pub(crate) fn each_extent(
     state: &StateDb,

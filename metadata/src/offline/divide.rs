@@ -23,7 +23,7 @@ use crate::catalogue::checkpoints::checkpoint_dir;
 use crate::copy::{Copier, CopyError};
 use crate::identity::ExpectedServer;
 use crate::store_error::StoreError;
-pub(super) use build::{NewGroup, link_states, open_log, sync_tree};
+pub(super) use build::{NewGroup, link_states, open_log, sync_new, write_log};
 use digests::{RowDigests, RowSums};
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::store_files;
@@ -66,7 +66,7 @@ pub enum DivideError {
     Store(#[from] StoreError),
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> DivideError {
+pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> DivideError {
     let path = path.to_owned();
     move |source| DivideError::Io { path: path.clone(), source }
 }

@@ -9,25 +9,23 @@
 //! it. After a power loss the new directory is complete if this had returned; the caller decides which of
 //! them counts.
 
-use super::divide::{DivideError, NewGroup, link_states, open_log, open_sound, sync_tree};
+use super::divide::{DivideError, NewGroup, failed, link_states, open_log, open_sound, sync_new, write_log};
 use super::finding::ProgressCallback;
 use super::scratch::Scratch;
-use super::{Offline, bodies};
+use super::{Offline, ReferencedExtent};
+use crate::apply::{apply, seq_of};
 use crate::identity::ExpectedServer;
-use crate::store::log_rows::{LogRowKind, key};
-use crate::store::saved_log::{SavedLog, write_rows};
 use crate::store_error::StoreError;
-use crate::view::{RowChanges, RowReader};
+use crate::view::{RowChanges, RowReader, View};
 use mlgw_common::limits::RECOVERY_SKIPPED_IDS;
-use mlgw_common::{ClusterId, Incarnation, NodeId, SegmentTier, Timestamp};
+use mlgw_common::{Identity, Lineage, NodeId, SegmentTier, Timestamp};
+use mlgw_formats::command::{BeginIncarnation, Change, Command};
 use mlgw_formats::key::Family;
-use mlgw_formats::schema::meta::{
-    Counter, EarlierTimelines, EndedTimeline, Member, MembershipRecord, MetaRow, Timeline, Voters,
-};
-use mlgw_formats::schema::{Extent, Node, Replica, SegmentRecord, SegmentState, decode, encode, node};
+use mlgw_formats::schema::meta::{Member, MembershipRecord, MetaRow, Voters};
+use mlgw_formats::schema::{Node, Replica, SegmentRecord, SegmentState, decode, encode, node};
 use mlgw_formats::store_files;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Description of a recovery.
 pub struct CatalogueRecovery<'a> {
@@ -39,10 +37,8 @@ pub struct CatalogueRecovery<'a> {
     pub node: NodeId,
     /// The server that the old catalogue must belong to.
     pub expected: Option<ExpectedServer>,
-    /// The new cluster.
-    pub cluster: ClusterId,
-    /// Its timeline.
-    pub incarnation: Incarnation,
+    /// Identity of the recovered server, whose parts are not marked yet.
+    pub lineage: Lineage,
     /// Time of the recovery.
     pub now: Timestamp,
 }
@@ -68,28 +64,25 @@ pub fn recover_catalogue(
 ) -> Result<RecoveredCatalogue, DivideError> {
     let owner = Scratch(scratch.to_owned());
     let CatalogueRecovery { old, new, node, .. } = *recovery;
+    assert!(recovery.lineage.marking, "a recovered server marks its parts at its first start");
     let before = open_sound(old, &scratch.join("before"), node, recovery.expected.as_ref(), watch)?;
     let ends = referenced_ends(&before)?;
     drop(before);
     let entries = build(recovery, &ends, &scratch.join("building"), watch)?;
-    let catalogue = open_sound(new, &scratch.join("after"), NodeId::SINGLE, None, watch)?;
+    let expected = ExpectedServer { lineage: recovery.lineage.clone(), floor: 0 };
+    let catalogue = open_sound(new, &scratch.join("after"), NodeId::SINGLE, Some(&expected), watch)?;
     Ok(RecoveredCatalogue { catalogue, entries, _scratch: owner })
 }
 
 /// End of the last referenced byte of each segment.
 fn referenced_ends(catalogue: &Offline) -> Result<BTreeMap<u64, u64>, StoreError> {
     let mut ends = BTreeMap::new();
-    catalogue.each_extent(&mut |of: &bodies::ReferencedExtent<'_>| {
+    catalogue.each_extent(&mut |of: &ReferencedExtent<'_>| {
         let end = ends.entry(of.extent.segment).or_insert(0);
-        *end = end_of(of.extent).max(*end);
+        *end = of.end().max(*end);
         Ok(())
     })?;
     Ok(ends)
-}
-
-/// End of an extent in its segment.
-fn end_of(extent: &Extent) -> u64 {
-    extent.offset.saturating_add(u64::from(extent.head_bytes)).saturating_add(extent.stored_bytes)
 }
 
 fn build(
@@ -102,7 +95,7 @@ fn build(
     store_files::make_dir(new).map_err(failed(new))?;
     let log = open_log(&old.join("log"), scratch)?;
     let (groups, entries) = link_states(old, new, &log, watch)?;
-    for NewGroup { group, state } in &groups {
+    for NewGroup { group, state, .. } in &groups {
         let mut changes = membership_changes(state)?;
         if *group == 0 {
             changes.extend(system_changes(recovery, ends, state)?);
@@ -110,17 +103,11 @@ fn build(
         state.write(&changes)?;
         state.flush()?;
     }
-    write_log(new, &log, &groups)?;
+    // The log gets the identity of the recovered server at its first start.
+    write_log(new, &log, &groups, &[])?;
     drop(groups);
-    watch("syncing", 0, 0);
-    sync_tree(new).map_err(failed(new))?;
-    store_files::sync_parent(new).map_err(failed(new))?;
+    sync_new(new, watch)?;
     Ok(entries)
-}
-
-fn failed(path: &Path) -> impl Fn(std::io::Error) -> DivideError {
-    let path: PathBuf = path.to_owned();
-    move |source| DivideError::Io { path: path.clone(), source }
 }
 
 /// Makes node 1 the only member of a group.
@@ -149,7 +136,7 @@ fn system_changes(
     let own = Node { id: NodeId::SINGLE.0, joined_ms: recovery.now.as_millis(), ..Node::default() };
     changes.insert(node::row(NodeId::SINGLE), Some(encode(&own)));
     changes.insert(MetaRow::NextNode.row(), None);
-    changes.extend(timeline_changes(recovery, state)?);
+    changes.extend(timeline_changes(recovery.lineage.own, state)?);
     for (key, value) in state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)? {
         let record: SegmentRecord = decode(&value)?;
         let end = ends.get(&record.id).copied().unwrap_or(0);
@@ -160,79 +147,50 @@ fn system_changes(
 
 /// Ends the timeline of the old cluster, and begins the next one far above the ids that other nodes may have
 /// given out.
-fn timeline_changes(
-    recovery: &CatalogueRecovery<'_>,
-    state: &impl RowReader,
-) -> Result<RowChanges, StoreError> {
-    let mut changes = RowChanges::new();
-    let next_of = |row: MetaRow| -> Result<u64, StoreError> {
-        let counter: Option<Counter> = state.get(&row.row())?.as_deref().map(decode).transpose()?;
-        Ok(counter.unwrap_or_default().next.max(1))
-    };
-    let bodies_before = next_of(MetaRow::NextBody)?;
-    for row in [MetaRow::NextBody, MetaRow::NextSegment] {
-        let next = next_of(row)?.saturating_add(RECOVERY_SKIPPED_IDS);
-        changes.insert(row.row(), Some(encode(&Counter { next })));
-    }
-    let (row, earlier) = (MetaRow::Incarnation.row(), MetaRow::EarlierTimelines.row());
-    let before: Option<Timeline> = state.get(&row)?.as_deref().map(decode).transpose()?;
-    if let Some(Timeline { incarnation, .. }) = before {
-        let known: Option<EarlierTimelines> = state.get(&earlier)?.as_deref().map(decode).transpose()?;
-        let mut known = known.unwrap_or_default();
-        known.ended.push(EndedTimeline { incarnation, bodies_before });
-        changes.insert(earlier, Some(encode(&known)));
-    }
-    let now = Timeline { cluster: recovery.cluster.0, incarnation: recovery.incarnation.0 };
-    changes.insert(row, Some(encode(&now)));
-    Ok(changes)
+fn timeline_changes(own: Identity, state: &impl RowReader) -> Result<RowChanges, StoreError> {
+    let begin = Command::from(Change::BeginIncarnation(BeginIncarnation {
+        cluster: own.cluster.0,
+        incarnation: own.incarnation.0,
+        skipped_ids: RECOVERY_SKIPPED_IDS,
+    }));
+    let mut view = View::new(state);
+    apply(&mut view, &begin, seq_of(0, 0))?.map_err(|reject| StoreError(reject.to_string()))?;
+    Ok(view.into_changes().0)
 }
 
 /// The record of a segment whose other replicas are destroyed. One that this node does not have is sealed up
-/// to its last referenced byte, so that what is missing is known.
+/// to its last referenced byte, so that what is missing is known. The marked length of an open segment is
+/// that of its owner: a follower may have less, so its file is read from the beginning.
 fn recovered_segment(record: SegmentRecord, node: NodeId, referenced_end: u64) -> SegmentRecord {
     let at_upstream = record.replicas.iter().find(|of| of.tier() == Ok(SegmentTier::Upstream)).cloned();
     let here = at_upstream.or_else(|| record.replica_of(node).cloned());
     let is_lost = here.is_none();
+    let marked = if record.is_owned_by(node) { record.marked } else { 0 };
     let replica = Replica { node: NodeId::SINGLE.0, is_suspect: false, ..here.unwrap_or_default() };
-    let mut recovered =
-        SegmentRecord { replicas: vec![replica], write_quorum: 1, changes: record.changes + 1, ..record };
+    let changes = record.changes + 1;
+    let mut recovered = SegmentRecord { replicas: vec![replica], write_quorum: 1, changes, marked, ..record };
     if is_lost && recovered.state() == SegmentState::Open {
         recovered.set_state(SegmentState::Sealed);
         recovered.length = referenced_end;
-        recovered.marked = 0;
     }
     recovered
 }
 
-/// Writes a log in which every entry counts as purged: each group continues after its last one.
-fn write_log(new: &Path, old: &SavedLog, groups: &[NewGroup]) -> Result<(), DivideError> {
-    let mut rows = Vec::new();
-    for NewGroup { group, state } in groups {
-        let vote = old.row(&key(*group, LogRowKind::Vote, 0))?;
-        rows.extend(vote.map(|value| (key(*group, LogRowKind::Vote, 0), value)));
-        let Some(applied) = state.get(&MetaRow::Applied.row())? else { continue };
-        for kind in [LogRowKind::Purged, LogRowKind::Committed] {
-            rows.push((key(*group, kind, 0), applied.clone()));
-        }
-    }
-    let dir = new.join("log");
-    store_files::make_dir(&dir).map_err(failed(&dir))?;
-    Ok(write_rows(&dir, &rows)?)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{CatalogueRecovery, membership_changes, recovered_segment, system_changes};
+    use super::{CatalogueRecovery, ReferencedExtent, membership_changes, recovered_segment, system_changes};
     use crate::view::{MemoryRows, RowReader as _};
     use mlgw_common::limits::RECOVERY_SKIPPED_IDS;
-    use mlgw_common::{ClusterId, Incarnation, NodeId, SegmentTier, Timestamp};
+    use mlgw_common::{
+        BodyId, BucketId, ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName, SegmentTier, Timestamp,
+    };
     use mlgw_formats::key::Family;
     use mlgw_formats::schema::meta::{
         Counter, EarlierTimelines, LogPosition, Member, MembershipRecord, MetaRow, Timeline, Voters,
     };
     use mlgw_formats::schema::{
-        AuthorityRecord, JoinTokenRecord, Node, NodeState, Replica, SegmentRecord, SegmentState, authority,
-        decode, encode, join_token, node, segment,
+        AuthorityRecord, Extent, JoinTokenRecord, Node, NodeState, Replica, SegmentRecord, SegmentState,
+        authority, decode, encode, join_token, node, segment,
     };
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -273,13 +231,13 @@ mod tests {
         put(&mut rows, MetaRow::NextJob.row(), &Counter { next: 3 });
         put(&mut rows, MetaRow::Incarnation.row(), &Timeline { cluster: 5, incarnation: 6 });
         put(&mut rows, segment::row(mlgw_common::SegmentId(7)), &segment_on(&[1, 2], SegmentState::Sealed));
+        let own = Identity { cluster: ClusterId(8), node: NodeName(2), incarnation: Incarnation(9) };
         let recovery = CatalogueRecovery {
             old: Path::new("old"),
             new: Path::new("new"),
             node: NodeId(2),
             expected: None,
-            cluster: ClusterId(8),
-            incarnation: Incarnation(9),
+            lineage: Lineage { own, marking: true, ..Lineage::default() },
             now: Timestamp(1_000),
         };
         let changes = system_changes(&recovery, &BTreeMap::new(), &rows).unwrap();
@@ -298,6 +256,14 @@ mod tests {
         let earlier = rows.get(&MetaRow::EarlierTimelines.row()).unwrap().unwrap();
         let ended = decode::<EarlierTimelines>(&earlier).unwrap().ended[0];
         assert_eq!((ended.incarnation, ended.bodies_before), (6, 500), "later ids are of other nodes");
+    }
+
+    #[test]
+    fn a_record_ends_after_its_head_and_its_stored_bytes() {
+        let extent = Extent { offset: 100, head_bytes: 80, stored_bytes: 1_000, ..Extent::default() };
+        let (bucket, body) = (BucketId(1), BodyId(1));
+        let of = ReferencedExtent { bucket, key: b"k", body, part: None, offset: 0, extent: &extent };
+        assert_eq!(of.end(), 1_180);
     }
 
     #[test]
@@ -325,7 +291,9 @@ mod tests {
         assert_eq!((kept.replicas.len(), kept.replicas[0].node, kept.length), (1, 1, 100));
         assert_eq!((kept.replicas[0].is_suspect, kept.quorum(), kept.changes), (false, 1, 1));
         let open = of(&[1, 2], SegmentState::Open);
-        assert_eq!((open.state(), open.marked, open.replicas.len()), (SegmentState::Open, 50, 1));
+        assert_eq!((open.state(), open.replicas.len()), (SegmentState::Open, 1));
+        assert_eq!(open.marked, 0, "its follower may have less than the owner marked");
+        assert_eq!(of(&[2, 1], SegmentState::Open).marked, 50);
         let lost = of(&[1, 3], SegmentState::Open);
         assert_eq!((lost.state(), lost.length, lost.replicas[0].node), (SegmentState::Sealed, 80, 1));
         assert_eq!(of(&[1, 3], SegmentState::Sealed).length, 100);

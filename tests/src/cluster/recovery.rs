@@ -1,7 +1,12 @@
-//! Two of three nodes are destroyed, and the third one is recovered as a server without peers: it has every
-//! object of which it has the bytes, lists the others, and becomes the first node of a new cluster later.
+//! Two of three nodes are destroyed, and the third one is recovered as a server without peers: it returns the
+//! objects whose bytes it has, lists the others, and becomes the first node of a new cluster later. It runs
+//! no job before it takes over.
 
 use std::fs;
+use std::time::Duration;
+
+use mlgw_common::time::block_for;
+use serde_json::Value;
 
 use super::segment_files::MINUTELY_MAX;
 use super::testbed::{
@@ -14,6 +19,9 @@ use crate::server::ServerSetup;
 /// The node that is left.
 const LEFT: usize = 2;
 
+/// Time in which a schedule of every second would create a job.
+const SCHEDULE_ROUNDS: Duration = Duration::from_secs(3);
+
 /// Settings for many segments.
 fn small_segments(setup: ServerSetup) -> ServerSetup {
     setup.with("hot.segment_bytes", "4MiB").with("hot.compact_interval", "100ms")
@@ -25,6 +33,19 @@ fn recover(cluster: &TestCluster, options: &[&str]) -> (String, Option<i32>) {
     let dir = setup.data_dir.to_str().expect("a test path");
     let words = [&["recover", "--from", dir][..], options].concat();
     setup.cluster(&words)
+}
+
+/// Runs a command at a running server, and returns the document that it prints.
+fn command(setup: &ServerSetup, words: &[&str]) -> Value {
+    let (output, status) = setup.command(&[words, &["--output", "json"]].concat());
+    assert_eq!(status, Some(0), "{output}");
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
+}
+
+/// True if a server has a job.
+fn has_jobs(setup: &ServerSetup) -> bool {
+    let list = command(setup, &["job", "list"]);
+    !list["jobs"].as_array().expect("jobs").is_empty()
 }
 
 #[test]
@@ -72,6 +93,10 @@ fn the_last_node_is_recovered_with_everything_that_it_has() {
         }
         put(&client, "after").await.expect("stored");
     });
+    command(&setup, &["dataset", "create", "all", "--bucket", BUCKET]);
+    command(&setup, &["dataset", "warm", "all", "--schedule", "* * * * * *"]);
+    block_for(SCHEDULE_ROUNDS);
+    assert!(!has_jobs(&setup), "it has not taken over");
     server.stop();
     let (output, status) = recover(&cluster, &["--take-over"]);
     assert_eq!(status, Some(0), "{output}");
@@ -88,5 +113,6 @@ fn the_last_node_is_recovered_with_everything_that_it_has() {
     wait_until("it serves as the first node of another cluster", || {
         setup.command(&["cluster", "status"]).0.contains("this node    1")
     });
+    wait_until("the schedule creates jobs again", || has_jobs(&setup));
     server.stop();
 }

@@ -606,9 +606,10 @@ fn shared_by_writers(
         ballast_bytes: options.ballast_bytes,
         capacity_bytes: options.capacity_bytes,
     };
+    let directory = segments.disk.state().clone();
     Arc::new(WriterShared {
         segments: Arc::new(segments),
-        space: Arc::new(DiskSpace::open(&options.dir, bounds, used_bytes)),
+        space: Arc::new(DiskSpace::open(&options.dir, directory, bounds, used_bytes)),
         metrics,
         segment_bytes: options.segment_bytes,
         queues: options.queues.clone(),
@@ -665,10 +666,6 @@ async fn run_housekeeping(tier: Weak<HotTierInner>) {
         let Some(inner) = tier.upgrade() else { return };
         inner.writer_queues.seal_idle(Duration::from_secs(DEDICATED_SEGMENT_IDLE_SECS));
         let space = inner.shared.space.clone();
-        if inner.volumes.hot.state().is_refused() {
-            // The ballast would be written into another directory.
-            continue;
-        }
         drop(inner);
         if tokio::task::spawn_blocking(move || space.refresh()).await.is_err() {
             return;

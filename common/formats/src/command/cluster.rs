@@ -164,4 +164,8 @@ pub struct RemoveNode {
     /// Time of the command, milliseconds since the epoch.
     #[prost(int64, tag = "2")]
     pub now_ms: i64,
+    /// True if no segment needed the node while it was draining: if its draining was ended since, nothing
+    /// changes. Of cluster version 5.
+    #[prost(bool, tag = "3")]
+    pub is_drained: bool,
 }

@@ -259,13 +259,8 @@ fn a_cluster_matches_its_schema() {
         done: false,
         replaced_by: Some(4),
     };
-    let change = ClusterNodeChange { node: 1, state: ClusterNodeState::Draining };
-    assert_schema_of("ClusterNodeChange", &change);
     let rotation =
         ClusterAuthorityChange { authority: 2, without_trust: vec![3], without_certificate: vec![1, 3] };
-    assert_schema_of("ClusterAuthorityChange", &rotation);
-    let replaced = ReplacedDiskInfo { directory: "d".into(), copied_again: 2, lost: vec![7] };
-    assert_schema_of("ReplacedDiskInfo", &replaced);
     let whole = ClusterInfo {
         authority_change: Some(rotation),
         leaving: vec![leaving],
@@ -276,6 +271,17 @@ fn a_cluster_matches_its_schema() {
         ..alone
     };
     assert_schema_of("ClusterInfo", &whole);
+}
+
+#[test]
+fn changes_of_a_cluster_match_their_schemas() {
+    let change = ClusterNodeChange { node: 1, state: ClusterNodeState::Draining };
+    assert_schema_of("ClusterNodeChange", &change);
+    let rotation =
+        ClusterAuthorityChange { authority: 2, without_trust: vec![3], without_certificate: vec![1, 3] };
+    assert_schema_of("ClusterAuthorityChange", &rotation);
+    let replaced = ReplacedDiskInfo { directory: "d".into(), copied_again: 2, lost: vec![7] };
+    assert_schema_of("ReplacedDiskInfo", &replaced);
     let token = NewJoinTokenInfo { token: "t".into(), id: "i".into(), expires: "e".into() };
     assert_schema_of("NewJoinTokenInfo", &token);
 }

@@ -5,16 +5,15 @@
 //! the command asks for the id of the cluster, as a statement that all other nodes are destroyed.
 
 use crate::store::{DataDirArgs, failure};
-use mlgw_cli::output::Out;
+use mlgw_cli::output::{Out, aborted, request_answer};
 use mlgw_cli::progress::CommandProgress;
-use mlgw_cli::{CliError, Global, write_stderr};
+use mlgw_cli::{CliError, Global};
 use mlgw_common::{ClusterId, SystemClock};
 use mlgw_store::{
     ClusterRecoverError, IncompleteObject, RecoveredServer, cluster_recover, cluster_take_over,
     recoverable_cluster,
 };
 use serde_json::{Value, json};
-use std::io::{self, IsTerminal as _};
 
 /// Ends the recovery of a stopped server.
 pub(super) fn take_over(place: &DataDirArgs, out: Out) -> Result<(), CliError> {
@@ -50,15 +49,8 @@ fn confirm(cluster: ClusterId, global: &Global) -> Result<(), CliError> {
         "Are all other nodes of cluster {cluster} destroyed? If one of them runs again, both overwrite and \
          delete what the other one stored."
     );
-    if !io::stdin().is_terminal() {
-        return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
-    }
-    write_stderr(&format!("{question} Type the id of the cluster to confirm: "));
-    let mut answer = String::new();
-    match io::stdin().read_line(&mut answer) {
-        Ok(_) if answer.trim() == cluster.to_string() => Ok(()),
-        _ => Err(CliError::Failed("aborted; nothing was changed".to_owned())),
-    }
+    let answer = request_answer(&question, "Type the id of the cluster to confirm:")?;
+    if answer == cluster.to_string() { Ok(()) } else { Err(aborted()) }
 }
 
 fn refused(error: ClusterRecoverError) -> CliError {

@@ -34,6 +34,8 @@ const STEP_ROWS: usize = 4096;
 /// A group of the new catalogue.
 pub(in crate::offline) struct NewGroup {
     pub(in crate::offline) group: u32,
+    /// The group of the old catalogue whose log it continues.
+    origin: u32,
     pub(in crate::offline) state: StateDb,
 }
 
@@ -56,7 +58,7 @@ pub(super) fn build(
     let linked = linked.collect::<Result<Vec<_>, DivideError>>()?;
     watch("dividing the rows", 0, 0);
     keep_system_rows(plan, &groups[0].state)?;
-    for NewGroup { group, state } in &linked {
+    for NewGroup { group, state, .. } in &linked {
         keep_object_rows(state)?;
         if *group != plan.object_group {
             rewrite(plan, state, Family::Payer)?;
@@ -64,16 +66,14 @@ pub(super) fn build(
         }
     }
     groups.extend(linked);
-    write_log(new, plan, &log, &groups)?;
+    write_log(new, &log, &groups, &[LogRowKind::Identity, LogRowKind::Writer])?;
     drop(groups);
     if let Some(ExpectedServer { lineage, .. }) = expected {
         let entries = SavedLog::open(&new.join("log"))?.facts()?.entries();
         let mut floor = Floor::new(new, lineage.own.incarnation, 0);
         floor.raise(entries).map_err(failed(new))?;
     }
-    watch("syncing", 0, 0);
-    sync_tree(new).map_err(failed(new))?;
-    store_files::sync_parent(new).map_err(failed(new))?;
+    sync_new(new, watch)?;
     Ok(entries)
 }
 
@@ -103,7 +103,7 @@ pub(in crate::offline) fn link_states(
         let state = opened.state;
         state.flush()?;
         entries += logs::reach(&state)? - before;
-        groups.push(NewGroup { group, state });
+        groups.push(NewGroup { group, origin: group, state });
     }
     if groups.is_empty() { Err(damage_of(&findings)) } else { Ok((groups, entries)) }
 }
@@ -114,7 +114,7 @@ fn link_new_group(new: &Path, group: u32, origin: &StateDb) -> Result<NewGroup, 
     let parent = store_files::parent_of(&to);
     store_files::make_dir(parent).map_err(failed(parent))?;
     origin.checkpoint(&to)?;
-    Ok(NewGroup { group, state: open_new_state(&to)? })
+    Ok(NewGroup { group, origin: 0, state: open_new_state(&to)? })
 }
 
 fn state_dir(new: &Path, group: u32) -> PathBuf {
@@ -190,15 +190,20 @@ fn remove_families(state: &StateDb, of: Residence) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Writes a log in which every entry counts as purged: each group continues after its last one.
-fn write_log(new: &Path, plan: DivisionPlan, old: &SavedLog, groups: &[NewGroup]) -> Result<(), DivideError> {
+/// Writes a log in which every entry counts as purged: each group continues after its last one. Rows of the
+/// old log that belong to no group stay if their kind is in `kept`.
+pub(in crate::offline) fn write_log(
+    new: &Path,
+    old: &SavedLog,
+    groups: &[NewGroup],
+    kept: &[LogRowKind],
+) -> Result<(), DivideError> {
     let mut rows = Vec::new();
-    for kind in [LogRowKind::Identity, LogRowKind::Writer] {
-        rows.extend(old.row(&key(0, kind, 0))?.map(|value| (key(0, kind, 0), value)));
+    for kind in kept {
+        rows.extend(old.row(&key(0, *kind, 0))?.map(|value| (key(0, *kind, 0), value)));
     }
-    for NewGroup { group, state } in groups {
-        let origin = if *group >= plan.object_group { 0 } else { *group };
-        let vote = old.row(&key(origin, LogRowKind::Vote, 0))?;
+    for NewGroup { group, origin, state } in groups {
+        let vote = old.row(&key(*origin, LogRowKind::Vote, 0))?;
         rows.extend(vote.map(|value| (key(*group, LogRowKind::Vote, 0), value)));
         let Some(applied) = state.get(&MetaRow::Applied.row())? else { continue };
         for kind in [LogRowKind::Purged, LogRowKind::Committed] {
@@ -210,8 +215,14 @@ fn write_log(new: &Path, plan: DivisionPlan, old: &SavedLog, groups: &[NewGroup]
     Ok(write_rows(&dir, &rows)?)
 }
 
+/// Syncs a new catalogue, and its name.
+pub(in crate::offline) fn sync_new(new: &Path, watch: ProgressCallback<'_>) -> Result<(), DivideError> {
+    watch("syncing", 0, 0);
+    sync_tree(new).and_then(|()| store_files::sync_parent(new)).map_err(failed(new))
+}
+
 /// Syncs every file and directory below `dir`, and `dir` itself.
-pub(in crate::offline) fn sync_tree(dir: &Path) -> io::Result<()> {
+fn sync_tree(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

@@ -20,6 +20,7 @@ use mlgw_metadata::offline::{
 };
 use mlgw_metadata::store_error::StoreError;
 
+use super::directory::PROBE_FILE_NAME;
 use super::dirs::SegmentDirs;
 use super::file_names::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::is_header_of;
@@ -33,6 +34,8 @@ use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 const BATCH_EXTENTS: usize = 1 << 18;
 /// Maximum number of damaged records that are reported individually.
 const LISTED_MAX: usize = 10_000;
+/// Names of other files in a segment directory.
+const OWN_NAMES: [&str; 4] = [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_TEMP_NAME, PROBE_FILE_NAME];
 
 /// Checks the segments in `dirs` against `catalogue`.
 ///
@@ -192,7 +195,7 @@ impl SegmentCheck<'_> {
                     let what = "a segment that the catalogue has freed; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
-                None if [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_TEMP_NAME].contains(&name.as_str()) => {}
+                None if OWN_NAMES.contains(&name.as_str()) => {}
                 None if is_copying(&name) => {
                     let what = "an unfinished copy of a segment; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));

@@ -10,13 +10,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mlgw_common::{Identity, regular};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
+use super::chunk::AppendError;
 use super::mark_file::{has_segments, mark_of};
 
 /// Name of the file that is written to find out if a directory can be written.
@@ -44,13 +45,13 @@ pub enum DirectoryFault {
 
 /// Device and number of a directory or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileNumber {
+pub(super) struct FileNumber {
     device: u64,
     inode: u64,
 }
 
 impl FileNumber {
-    fn of_path(path: &Path) -> io::Result<Self> {
+    pub(super) fn of_path(path: &Path) -> io::Result<Self> {
         let found = std::fs::metadata(path)?;
         Ok(Self { device: found.dev(), inode: found.ino() })
     }
@@ -71,6 +72,8 @@ pub(super) struct DirectoryState {
     is_examined: AtomicBool,
     /// True if a call failed since the last examination.
     has_failed: AtomicBool,
+    /// Locked while the directory is examined or replaced.
+    examination: Mutex<()>,
     inner: Mutex<KnownDirectory>,
 }
 
@@ -106,6 +109,11 @@ impl DirectoryState {
         }
     }
 
+    /// Locks the directory against another examination or replacement. Blocks the calling thread.
+    pub(super) fn lock_examination(&self) -> MutexGuard<'_, ()> {
+        self.examination.lock()
+    }
+
     /// From now on the directory is examined again and again.
     pub(super) fn begin_examination(&self) {
         self.is_examined.store(true, Relaxed);
@@ -117,16 +125,12 @@ impl DirectoryState {
     }
 
     /// Checks that an open file is the one under one of its possible names, if that may have changed.
-    pub(super) fn check_file<'a>(
-        &self,
-        file: &File,
-        mut names: impl Iterator<Item = &'a Path>,
-    ) -> io::Result<()> {
+    pub(super) fn check_file(&self, file: &File, mut names: impl Iterator<Item = PathBuf>) -> io::Result<()> {
         if !self.was_refused.load(Relaxed) {
             return Ok(());
         }
         let number = FileNumber::of_file(file)?;
-        match names.any(|name| FileNumber::of_path(name).is_ok_and(|of| of == number)) {
+        match names.any(|name| FileNumber::of_path(&name).is_ok_and(|of| of == number)) {
             true => Ok(()),
             false => Err(io::Error::other("the file is not in its directory any more")),
         }
@@ -155,34 +159,33 @@ impl DirectoryState {
         inner.fault.replace(fault.clone()) != Some(fault)
     }
 
-    /// Uses the directory that is there now. Returns true if it was refused before.
-    pub(super) fn accept(&self, dir: &Path) -> bool {
+    /// Uses the directory with this number. Returns true if it was refused before.
+    pub(super) fn accept(&self, number: FileNumber) -> bool {
         let mut inner = self.inner.lock();
-        inner.number = FileNumber::of_path(dir).ok();
+        inner.number = Some(number);
         self.is_refused.store(false, Relaxed);
         inner.fault.take().is_some()
     }
 
-    /// Examines the directory of the server `own`. `expects_segments` is asked only where another directory
-    /// is there than before; `probe` writes to it.
+    /// Examines the directory of the server `own`, and returns its number. `expects_segments` is called only
+    /// if another directory is there than before; `probe` writes to it.
     pub(super) fn examine(
         &self,
         dir: &Path,
         own: &Identity,
         expects_segments: impl FnOnce() -> bool,
         probe: impl FnOnce() -> io::Result<()>,
-    ) -> Result<(), DirectoryFault> {
-        let failed = |error: io::Error| DirectoryFault::Failed(error.to_string());
-        let mark = match mark_of(dir) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(DirectoryFault::Unmarked),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(DirectoryFault::Unmarked),
-            mark => mark.map_err(failed)?,
+    ) -> Result<FileNumber, DirectoryFault> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidData => DirectoryFault::Unmarked,
+            _ => DirectoryFault::Failed(error.to_string()),
         };
-        let Some(mark) = mark else { return Err(DirectoryFault::Unmarked) };
+        // Before the mark: another directory that takes its place meanwhile has another number.
+        let number = FileNumber::of_path(dir).map_err(failed)?;
+        let mark = mark_of(dir).map_err(failed)?.ok_or(DirectoryFault::Unmarked)?;
         if mark.owner != *own {
             return Err(DirectoryFault::Foreign(mark.owner));
         }
-        let number = FileNumber::of_path(dir).map_err(failed)?;
         let (known, is_refused) = {
             let inner = self.inner.lock();
             (inner.number, inner.fault.is_some())
@@ -194,11 +197,11 @@ impl DirectoryState {
         if self.has_failed.swap(false, Relaxed) || is_refused {
             match probe() {
                 // A full disk is not a failed one.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+                Err(error) if AppendError::from_io(&error) == AppendError::Full => {}
                 probed => probed.map_err(failed)?,
             }
         }
-        Ok(())
+        Ok(number)
     }
 }
 
@@ -207,15 +210,16 @@ pub(super) fn write_probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(PROBE_FILE_NAME);
     let mut options = OpenOptions::new();
     let mut file = regular::open_with(options.write(true).create(true).truncate(true), &path)?;
-    file.write_all(b"mlgw writes this file to find out if the disk works\n")?;
-    file.sync_all()?;
-    std::fs::remove_file(&path)
+    let text = b"mlgw writes this file to find out if the disk works\n";
+    let written = file.write_all(text).and_then(|()| file.sync_all());
+    let removed = std::fs::remove_file(&path);
+    written.and(removed)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DirectoryFault, DirectoryState, write_probe};
-    use crate::hot::mark_file::write_mark;
+    use super::{DirectoryFault, DirectoryState, FileNumber, write_probe};
+    use crate::hot::mark_file::{MARK_FILE_NAME, write_mark};
     use mlgw_common::{ClusterId, Identity};
     use std::fs::File;
     use std::io;
@@ -227,7 +231,11 @@ mod tests {
 
     /// Examines a directory that expects segments and can be written.
     fn examine(state: &DirectoryState, dir: &Path) -> Result<(), DirectoryFault> {
-        state.examine(dir, &identity(1), || true, || write_probe(dir))
+        state.examine(dir, &identity(1), || true, || write_probe(dir)).map(drop)
+    }
+
+    fn accept(state: &DirectoryState, dir: &Path) -> bool {
+        state.accept(FileNumber::of_path(dir).unwrap())
     }
 
     #[test]
@@ -237,7 +245,7 @@ mod tests {
         let state = DirectoryState::default();
         std::fs::create_dir(&dir).unwrap();
         write_mark(&dir, &identity(1)).unwrap();
-        state.accept(&dir);
+        accept(&state, &dir);
         assert_eq!(examine(&state, &dir), Ok(()));
         std::fs::rename(&dir, &aside).unwrap();
         assert_eq!(examine(&state, &dir), Err(DirectoryFault::Unmarked));
@@ -260,10 +268,10 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let (dir, state) = (room.path(), DirectoryState::default());
         write_mark(dir, &identity(1)).unwrap();
-        state.accept(dir);
+        accept(&state, dir);
         let probed = |errno| {
             let fails = || Err(io::Error::from_raw_os_error(errno));
-            state.examine(dir, &identity(1), || true, fails)
+            state.examine(dir, &identity(1), || true, fails).map(drop)
         };
         let (eio, enospc) = (5, 28);
         assert_eq!(probed(eio), Ok(()), "nothing failed: no probe");
@@ -276,8 +284,37 @@ mod tests {
         assert!(state.check().unwrap_err().to_string().contains("the disk fails"));
         assert!(probed(eio).is_err(), "it is probed until it works");
         assert_eq!(probed(enospc), Ok(()), "a full disk works");
-        assert!(state.accept(dir));
+        assert!(accept(&state, dir));
         assert!(state.check().is_ok());
+    }
+
+    #[test]
+    fn a_mark_that_the_disk_fails_to_read_is_not_a_missing_one() {
+        let room = tempfile::tempdir().unwrap();
+        // Its first page is not mapped: a read fails with an error of the device.
+        std::os::unix::fs::symlink("/proc/self/mem", room.path().join(MARK_FILE_NAME)).unwrap();
+        let Err(fault) = examine(&DirectoryState::default(), room.path()) else { panic!("no mark was read") };
+        assert!(matches!(fault, DirectoryFault::Failed(_)), "{fault}");
+    }
+
+    #[test]
+    fn a_directory_that_was_exchanged_during_its_examination_is_not_written() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, aside) = (room.path().join("segments"), room.path().join("aside"));
+        std::fs::create_dir(&dir).unwrap();
+        write_mark(&dir, &identity(1)).unwrap();
+        let state = DirectoryState::default();
+        state.begin_examination();
+        state.refuse(DirectoryFault::Unmarked);
+        let probe = || {
+            std::fs::rename(&dir, &aside)?;
+            std::fs::create_dir(&dir)
+        };
+        let examined = state.examine(&dir, &identity(1), || true, probe).unwrap();
+        assert!(state.accept(examined));
+        assert!(state.check_directory(&dir).is_err(), "it may be any directory");
+        write_mark(&dir, &identity(1)).unwrap();
+        assert_eq!(examine(&state, &dir), Err(DirectoryFault::Emptied));
     }
 
     #[test]
@@ -286,11 +323,11 @@ mod tests {
         let name = room.path().join("a");
         let file = File::create(&name).unwrap();
         let state = DirectoryState::default();
-        let check = |file: &File| state.check_file(file, std::iter::once(name.as_path()));
+        let check = |file: &File| state.check_file(file, std::iter::once(name.clone()));
         std::fs::remove_file(&name).unwrap();
         assert!(check(&file).is_ok(), "the directory was never refused");
         state.refuse(DirectoryFault::Unmarked);
-        state.accept(room.path());
+        accept(&state, room.path());
         assert!(check(&file).is_err());
         assert!(check(&File::create(&name).unwrap()).is_ok());
     }
@@ -301,7 +338,7 @@ mod tests {
         let dir = room.path().join("segments");
         std::fs::create_dir(&dir).unwrap();
         let state = DirectoryState::default();
-        state.accept(&dir);
+        accept(&state, &dir);
         let exchange = || {
             std::fs::rename(&dir, room.path().join("aside")).unwrap();
             std::fs::create_dir(&dir).unwrap();
@@ -310,7 +347,7 @@ mod tests {
         assert!(state.check_directory(&dir).is_ok());
         exchange();
         assert!(state.check_directory(&dir).is_err());
-        state.accept(&dir);
+        accept(&state, &dir);
         assert!(state.check_directory(&dir).is_ok());
     }
 }

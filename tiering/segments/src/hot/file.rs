@@ -12,6 +12,7 @@
 use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::iter::once_with;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -25,7 +26,7 @@ use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, DirectFile};
-use super::directory::{DirectoryState, write_probe};
+use super::directory::{DirectoryState, FileNumber, write_probe};
 use super::file_names::{ASIDE_EXTENSION, COPYING_EXTENSION, segment_file_name};
 use super::header::header_of;
 use super::map::SegmentLocation;
@@ -85,7 +86,7 @@ pub(super) struct SegmentDisk {
     intercept: Option<Arc<dyn Intercept>>,
     metrics: Arc<HotCounters>,
     /// If the directory is used.
-    state: DirectoryState,
+    state: Arc<DirectoryState>,
 }
 
 impl SegmentDisk {
@@ -97,10 +98,10 @@ impl SegmentDisk {
         metrics: Arc<HotCounters>,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
-        let state = DirectoryState::default();
+        let state = Arc::default();
         let disk = Self { dir, direct_writes: false, durability, lineage, intercept, metrics, state };
         disk.sync_directory()?;
-        disk.state.accept(&disk.dir);
+        disk.state.accept(FileNumber::of_path(&disk.dir)?);
         if let Some(parent) = disk.dir.parent() {
             disk.sync_dir(parent)?;
         }
@@ -117,7 +118,7 @@ impl SegmentDisk {
     }
 
     /// If the directory is used.
-    pub(super) fn state(&self) -> &DirectoryState {
+    pub(super) fn state(&self) -> &Arc<DirectoryState> {
         &self.state
     }
 
@@ -133,11 +134,10 @@ impl SegmentDisk {
 
     /// Writes to the directory to find out if it works, whether it is used or not.
     pub(super) fn probe(&self) -> io::Result<()> {
-        write_probe(&self.dir)?;
-        if self.intercepted(FileCall::SyncDirectory, None)?.is_some() {
-            rustix::fs::fsync(File::open(&self.dir)?)?;
-        }
-        Ok(())
+        let written = write_probe(&self.dir);
+        // Also of a full disk: otherwise its failure is not noticed.
+        self.try_sync_directory()?;
+        written
     }
 
     /// True if the headers of files here are compared with the server's identity.
@@ -273,8 +273,8 @@ impl SegmentDisk {
     /// Checks that an open file of a segment, or of a copy of it, is in the directory.
     fn check_file(&self, file: &File, id: SegmentId) -> io::Result<()> {
         self.state.check()?;
-        let names = [self.path(id), self.copying_path(id)];
-        self.state.check_file(file, names.iter().map(PathBuf::as_path))
+        let names = once_with(|| self.path(id)).chain(once_with(|| self.copying_path(id)));
+        self.state.check_file(file, names)
     }
 
     /// Returns the result of a call, after recording its error.
@@ -392,6 +392,7 @@ impl SegmentDisk {
 
     /// Opens the file of a segment to punch holes into it; `None` if there is no file.
     pub(super) fn open_to_punch(&self, id: SegmentId) -> io::Result<Option<File>> {
+        self.state.check_directory(&self.dir)?;
         match regular::open_with(OpenOptions::new().write(true), &self.path(id)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -469,7 +470,7 @@ impl SegmentDisk {
         }
         std::fs::rename(copy, name)?;
         let named = self.sync_dir_always();
-        if named.is_err() {
+        if named.is_err() && self.state.check_directory(&self.dir).is_ok() {
             // No record names the file yet. If it cannot be removed now, the next start removes it.
             drop(std::fs::remove_file(self.path(id)));
         }
@@ -492,16 +493,24 @@ impl SegmentDisk {
     }
 
     fn sync_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        if self.intercept_call(FileCall::SyncNew, Some(id))?.is_some() {
+        self.state.check_directory(&self.dir)?;
+        self.check_file(file, id)?;
+        if self.record_error_of(self.intercept_call(FileCall::SyncNew, Some(id)))?.is_some() {
             let begun = Instant::now();
-            rustix::fs::fsync(file)?;
+            self.record_error_of(rustix::fs::fsync(file).map_err(io::Error::from))?;
             self.metrics.sync_segment_new.record(begun.elapsed());
         }
         Ok(())
     }
 
     fn sync_dir_always(&self) -> io::Result<()> {
-        if self.intercept_call(FileCall::SyncDirectory, None)?.is_some() {
+        self.state.check()?;
+        self.record_error_of(self.try_sync_directory())
+    }
+
+    /// Syncs the directory, whether it is used or not.
+    fn try_sync_directory(&self) -> io::Result<()> {
+        if self.intercepted(FileCall::SyncDirectory, None)?.is_some() {
             rustix::fs::fsync(File::open(&self.dir)?)?;
         }
         Ok(())
@@ -510,7 +519,7 @@ impl SegmentDisk {
     /// Removes a copy that is not needed any more.
     pub(super) fn discard_copy(&self, id: SegmentId) {
         // If it cannot be removed now, the next start removes it.
-        if self.state.check().is_ok() {
+        if self.state.check_directory(&self.dir).is_ok() {
             drop(std::fs::remove_file(self.copying_path(id)));
         }
     }
@@ -593,13 +602,33 @@ mod tests {
     use mlgw_common::{ClusterId, Timestamp};
     use mlgw_formats::segment_header::NewSegment;
 
+    fn disk_of(dir: &Path, own: Identity) -> SegmentDisk {
+        let lineage = Arc::new(Lineage { own, ..Lineage::default() });
+        SegmentDisk::open(dir.to_owned(), Durability::Full, lineage, None, Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn files_of_a_directory_in_place_of_another_one_are_left_alone() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, id) = (room.path().join("segments"), SegmentId(7));
+        let disk = disk_of(&dir, Identity::default());
+        disk.state().begin_examination();
+        let file = disk.begin_copy(id).unwrap();
+        std::fs::rename(&dir, room.path().join("aside")).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(disk.path(id), "other").unwrap();
+        std::fs::write(disk.copying_path(id), "other").unwrap();
+        assert!(disk.finish_copy(&file, id).is_err() && disk.replace_by_copy(&file, id).is_err());
+        assert!(disk.open_to_punch(id).is_err() && disk.remove(id).is_err());
+        disk.discard_copy(id);
+        assert!(disk.path(id).exists() && disk.copying_path(id).exists());
+    }
+
     #[test]
     fn a_copy_replaces_a_closed_marker_and_sets_other_files_aside() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, id) = (tempfile::tempdir().unwrap(), SegmentId(7));
         let own = Identity { cluster: ClusterId(1), ..Identity::default() };
-        let lineage = Arc::new(Lineage { own, ..Lineage::default() });
-        let (at, id) = (dir.path().to_owned(), SegmentId(7));
-        let disk = SegmentDisk::open(at, Durability::Full, lineage, None, Arc::default()).unwrap();
+        let disk = disk_of(dir.path(), own);
         let copy = || {
             let file = disk.begin_copy(id).unwrap();
             file.write_all_at(&[7; 100], 0).unwrap();

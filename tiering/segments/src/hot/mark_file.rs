@@ -50,11 +50,13 @@ pub(super) fn mark_of(dir: &Path) -> io::Result<Option<DirectoryMark>> {
     let file = match regular::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(_) if regular::check(&path).is_err() => return Err(damaged()),
+        // Something else than a file is there.
+        Err(error) if error.raw_os_error().is_none() => return Err(damaged()),
         Err(error) => return Err(error),
     };
-    let mut text = String::new();
-    file.take(MARK_BYTES_MAX).read_to_string(&mut text).map_err(|_| damaged())?;
+    let mut bytes = Vec::new();
+    file.take(MARK_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| damaged())?;
     let line = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')).ok_or_else(damaged)?;
     let (crc, stated) = line.split_once(' ').ok_or_else(damaged)?;
     if crc != format!("{:08x}", crc32c(stated.as_bytes())) {

@@ -29,6 +29,7 @@ use std::path::Path;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
+use super::directory::PROBE_FILE_NAME;
 use super::dirs::SegmentDirs;
 use super::file::SegmentDisk;
 use super::file_names::{is_copying, segment_file_name, segment_of_file_name};
@@ -258,7 +259,7 @@ pub(super) fn list_files(
                 }
             },
             None if [BALLAST_FILE_NAME, MARK_FILE_NAME].contains(&name.as_str()) => {}
-            None if is_copying(&name) || name == MARK_TEMP_NAME => {
+            None if is_copying(&name) || [MARK_TEMP_NAME, PROBE_FILE_NAME].contains(&name.as_str()) => {
                 if sweeps {
                     std::fs::remove_file(entry.path())?;
                 }

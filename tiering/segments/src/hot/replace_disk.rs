@@ -8,22 +8,21 @@
 //! The mark is durable before anything is written. After a power loss the next start accepts the directory,
 //! and the sweep finds the listed replicas without a file.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
-use mlgw_common::SegmentTier;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::REPLACED_ONLY_COPIES_NAMED_MAX;
+use mlgw_common::{Identity, SegmentTier};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::ReadError;
 
 use super::compaction::{MoveStepError, blocking};
-use super::directory::{DirectoryFault, PROBE_FILE_NAME};
+use super::directory::{DirectoryFault, FileNumber, PROBE_FILE_NAME};
 use super::file::SegmentDisk;
-use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME, write_incomplete_mark};
+use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME, read_mark, write_incomplete_mark};
 use super::replicas::is_local;
 use super::space::{BALLAST_FILE_NAME, DiskSpace};
 use super::{HotTier, HotTierInner};
@@ -46,7 +45,7 @@ pub struct RefusedDirectory {
     pub fault: DirectoryFault,
 }
 
-/// Treatment of segments whose only copy was in the directory.
+/// Treatment of segments whose only good copy was in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnlyCopies {
     /// The directory is not replaced.
@@ -62,7 +61,7 @@ pub struct ReplacedDirectory {
     pub dir: PathBuf,
     /// Number of segments that are copied from other nodes.
     pub copied_again: u64,
-    /// Segments whose only copy was lost.
+    /// Segments whose only good copy was lost.
     pub lost: Vec<SegmentId>,
 }
 
@@ -80,7 +79,7 @@ pub enum ReplaceDirectoryError {
         /// The segment directories of this node.
         known: String,
     },
-    /// There are files in it.
+    /// There are files in it, or the mark of another server.
     #[error(
         "{dir} is not empty: it has {name}. Mount an empty file system there, or move the files elsewhere; \
          a directory of this node that is right is used again by itself"
@@ -93,8 +92,8 @@ pub enum ReplaceDirectoryError {
     },
     /// Segments would be lost.
     #[error(
-        "{dir} had the only copy of {} segments, and what is in them would be lost: {}. Bring the old disk \
-         back, or accept the loss with --yes", .segments.len(), named(.segments)
+        "{dir} had the only good copy of {} segments, and what is in them would be lost: {}. Bring the old \
+         disk back, or accept the loss with --yes", .segments.len(), named(.segments)
     )]
     OnlyCopies {
         /// The directory.
@@ -154,17 +153,10 @@ impl HotTier {
         dir: &Path,
         only_copies: OnlyCopies,
     ) -> Result<ReplacedDirectory, ReplaceDirectoryError> {
-        let replication = self.inner.replicas.replication().ok_or(ReplaceDirectoryError::NoPeers)?;
         let (inner, dir) = (self.inner.clone(), dir.to_owned());
+        // A task of its own: it is completed if the caller is dropped.
         let replaced = tokio::task::spawn_blocking(move || inner.replace(&dir, only_copies));
-        let (replaced, missing) = replaced.await.map_err(|_| ReplaceDirectoryError::Stopping)??;
-        replication.add_suspects(missing);
-        replication.start_pass();
-        tracing::warn!(
-            dir = %replaced.dir.display(), segments = replaced.copied_again, lost = replaced.lost.len(),
-            "a segment directory was replaced by an empty one"
-        );
-        Ok(replaced)
+        replaced.await.map_err(|_| ReplaceDirectoryError::Stopping)?
     }
 }
 
@@ -177,9 +169,10 @@ struct DirectoryPlace<'a> {
 }
 
 /// Segments of this node without a file.
+#[derive(Default)]
 struct MissingReplicas {
-    /// Those with a replica on another node.
-    elsewhere: BTreeSet<SegmentId>,
+    /// Those with a good replica on another node.
+    elsewhere: Vec<SegmentId>,
     /// Those without.
     only_here: Vec<SegmentId>,
 }
@@ -201,78 +194,87 @@ impl HotTierInner {
         self.directories().any(|place| place.disk.state().is_refused())
     }
 
+    /// Checks that each directory is used, and is the one that was examined last.
+    pub(super) fn check_directories(&self) -> io::Result<()> {
+        self.directories().try_for_each(|place| place.disk.state().check_directory(place.disk.dir()))
+    }
+
     /// Examines all directories.
     fn examine_directories(&self) {
         let own = self.volumes.hot.owner();
         for DirectoryPlace { tier, disk, .. } in self.directories() {
             let (dir, state) = (disk.dir(), disk.state());
-            if state.fault() == Some(DirectoryFault::Replacing) {
-                continue;
-            }
+            let _locked = state.lock_examination();
             let expects = || {
                 let expected = self.shared.segments.map.referenced_segments(tier);
                 expected.map_or(true, |segments| !segments.is_empty())
             };
+            // Files that are open may be in another directory than the one that is used now.
             match state.examine(dir, &own, expects, || disk.probe()) {
-                Ok(()) if state.accept(dir) => {
+                Ok(number) if state.accept(number) => {
+                    self.reader.invalidate_all();
                     tracing::warn!(dir = %dir.display(), "a segment directory is used again");
                 }
-                Ok(()) => {}
                 Err(fault) if state.refuse(fault.clone()) => {
                     self.reader.invalidate_all();
                     tracing::error!(dir = %dir.display(), %fault,
                         "a segment directory is not used any more: mount its disk, or replace it with `mlgw \
                          disk replace`");
                 }
-                Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
     }
 
-    /// Takes an empty directory in place of a lost one. Returns the segments without a file as well.
+    /// Takes an empty directory in place of a lost one.
     fn replace(
         &self,
         dir: &Path,
         only_copies: OnlyCopies,
-    ) -> Result<(ReplacedDirectory, BTreeSet<SegmentId>), ReplaceDirectoryError> {
+    ) -> Result<ReplacedDirectory, ReplaceDirectoryError> {
+        let replication = self.replicas.replication().ok_or(ReplaceDirectoryError::NoPeers)?;
         let place = self.place_of(dir)?;
         let (dir, state) = (place.disk.dir().to_owned(), place.disk.state());
-        check_empty(&dir)?;
+        let _locked = state.lock_examination();
+        let io = |source| ReplaceDirectoryError::Io { dir: dir.clone(), source };
+        let number = FileNumber::of_path(&dir).map_err(io)?;
+        check_empty(&dir, &self.volumes.hot.owner())?;
         let before = state.fault();
         state.refuse(DirectoryFault::Replacing);
         self.reader.invalidate_all();
-        let replaced = self.replace_refused(place, only_copies);
-        match (&replaced, before) {
-            (Ok(_), _) => {
-                state.accept(&dir);
-            }
-            (Err(_), Some(fault)) => {
-                state.refuse(fault);
-            }
-            // The directory was used and had no segments, so it stays right.
-            (Err(_), None) => {
-                state.accept(&dir);
-            }
+        let missing = self.replace_refused(place, only_copies);
+        match before {
+            Some(fault) if missing.is_err() => drop(state.refuse(fault)),
+            // After an error as well: the directory was used and had no segments, so it stays right.
+            _ => drop(state.accept(number)),
         }
-        replaced
+        let MissingReplicas { elsewhere, only_here: lost } = missing?;
+        replication.add_suspects(elsewhere.iter().chain(&lost).copied());
+        replication.start_pass();
+        let copied_again = elsewhere.len() as u64;
+        tracing::warn!(
+            dir = %dir.display(), segments = copied_again, lost = lost.len(),
+            "a segment directory was replaced by an empty one"
+        );
+        Ok(ReplacedDirectory { dir, copied_again, lost })
     }
 
     fn replace_refused(
         &self,
         place: DirectoryPlace<'_>,
         only_copies: OnlyCopies,
-    ) -> Result<(ReplacedDirectory, BTreeSet<SegmentId>), ReplaceDirectoryError> {
-        let dir = place.disk.dir().to_owned();
-        let MissingReplicas { elsewhere, only_here } = self.missing_replicas()?;
-        if !only_here.is_empty() && only_copies == OnlyCopies::Refused {
-            return Err(ReplaceDirectoryError::OnlyCopies { dir, segments: only_here });
+    ) -> Result<MissingReplicas, ReplaceDirectoryError> {
+        let dir = place.disk.dir();
+        let missing = self.missing_replicas()?;
+        if !missing.only_here.is_empty() && only_copies == OnlyCopies::Refused {
+            let segments = missing.only_here;
+            return Err(ReplaceDirectoryError::OnlyCopies { dir: dir.to_owned(), segments });
         }
-        let io = |source| ReplaceDirectoryError::Io { dir: dir.clone(), source };
-        write_incomplete_mark(&dir, &self.volumes.hot.owner()).map_err(io)?;
+        let io = |source| ReplaceDirectoryError::Io { dir: dir.to_owned(), source };
         place.disk.probe().map_err(io)?;
+        write_incomplete_mark(dir, &self.volumes.hot.owner()).map_err(io)?;
         place.space.set_emptied();
-        let copied_again = elsewhere.len() as u64;
-        Ok((ReplacedDirectory { dir, copied_again, lost: only_here }, elsewhere))
+        Ok(missing)
     }
 
     /// Returns the directory of this node that a path names.
@@ -289,7 +291,7 @@ impl HotTierInner {
 
     /// Returns the segments that list this node and are in none of its directories.
     fn missing_replicas(&self) -> Result<MissingReplicas, ReplaceDirectoryError> {
-        let mut missing = MissingReplicas { elsewhere: BTreeSet::new(), only_here: Vec::new() };
+        let mut missing = MissingReplicas::default();
         let Some(catalogue) = &self.catalogue else { return Ok(missing) };
         let is_removed = |node: NodeId| catalogue.is_removed_node(node);
         for record in catalogue.segments()? {
@@ -298,9 +300,8 @@ impl HotTierInner {
             if !is_here || !has_bytes(&record) || self.has_file(segment) {
                 continue;
             }
-            let mut others = record.replicas.iter().map(|replica| NodeId(replica.node));
-            match others.any(|node| node != self.node && !is_removed(node)) {
-                true => drop(missing.elsewhere.insert(segment)),
+            match has_good_copy(&record, |node| node != self.node && !is_removed(node)) {
+                true => missing.elsewhere.push(segment),
                 false => missing.only_here.push(segment),
             }
         }
@@ -318,11 +319,18 @@ fn has_bytes(record: &SegmentRecord) -> bool {
     record.state() == SegmentState::Open || record.length > 0
 }
 
-fn check_empty(dir: &Path) -> Result<(), ReplaceDirectoryError> {
+/// True if one of the nodes that count has a replica without known damage.
+fn has_good_copy(record: &SegmentRecord, counts: impl Fn(NodeId) -> bool) -> bool {
+    record.replicas.iter().any(|replica| !replica.is_suspect && counts(NodeId(replica.node)))
+}
+
+/// Checks that a directory has no files, except a mark of the server `own`.
+fn check_empty(dir: &Path, own: &Identity) -> Result<(), ReplaceDirectoryError> {
     let io = |source| ReplaceDirectoryError::Io { dir: dir.to_owned(), source };
     for entry in std::fs::read_dir(dir).map_err(io)? {
         let name = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
-        if !NAMES_OF_EMPTY.contains(&name.as_str()) {
+        let is_foreign = || !matches!(read_mark(dir), Ok(Some(owner)) if owner == *own);
+        if !NAMES_OF_EMPTY.contains(&name.as_str()) || name == MARK_FILE_NAME && is_foreign() {
             return Err(ReplaceDirectoryError::NotEmpty { dir: dir.to_owned(), name });
         }
     }
@@ -337,13 +345,32 @@ pub(super) async fn run(tier: Weak<HotTierInner>) {
     loop {
         mlgw_common::time::sleep(EXAMINE_INTERVAL).await;
         let Some(inner) = tier.upgrade().filter(|inner| !inner.compaction.is_stopped()) else { return };
-        let examined: Arc<HotTierInner> = inner;
         let examined = blocking(move || {
-            examined.examine_directories();
+            inner.examine_directories();
             Ok::<(), MoveStepError>(())
         });
         if let Err(error) = examined.await {
             tracing::warn!(%error, "the segment directories were not examined");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_good_copy;
+    use mlgw_common::ids::NodeId;
+    use mlgw_formats::schema::{Replica, SegmentRecord};
+
+    #[test]
+    fn a_suspect_copy_does_not_replace_a_lost_one() {
+        let replica = |node, is_suspect| Replica { node, is_suspect, ..Replica::default() };
+        let record = |is_suspect| {
+            let replicas = vec![replica(1, false), replica(2, is_suspect)];
+            SegmentRecord { replicas, ..SegmentRecord::default() }
+        };
+        let is_other = |node| node != NodeId(1);
+        assert!(has_good_copy(&record(false), is_other));
+        assert!(!has_good_copy(&record(true), is_other));
+        assert!(!has_good_copy(&record(false), |_| false));
     }
 }

@@ -15,6 +15,7 @@
 use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+
+use super::directory::DirectoryState;
 
 /// Name of the ballast file, in the segment directory.
 pub const BALLAST_FILE_NAME: &str = "ballast";
@@ -42,6 +45,8 @@ pub(super) struct SpaceLimits {
 
 pub(super) struct DiskSpace {
     dir: PathBuf,
+    /// If the directory is used.
+    directory: Arc<DirectoryState>,
     reserve_bytes: u64,
     capacity_bytes: u64,
     /// Bytes of segments.
@@ -66,7 +71,12 @@ struct Ballast {
 }
 
 impl DiskSpace {
-    pub(super) fn open(dir: &Path, bounds: SpaceLimits, used_bytes: u64) -> Self {
+    pub(super) fn open(
+        dir: &Path,
+        directory: Arc<DirectoryState>,
+        bounds: SpaceLimits,
+        used_bytes: u64,
+    ) -> Self {
         let SpaceLimits { reserve_bytes, ballast_bytes, capacity_bytes } = bounds;
         // A tier with a small reserve gets a small ballast.
         let ballast_bytes = ballast_bytes.min(reserve_bytes);
@@ -74,6 +84,7 @@ impl DiskSpace {
         let laid = std::fs::metadata(&path).is_ok_and(|found| found.len() >= ballast_bytes);
         let space = Self {
             dir: dir.to_owned(),
+            directory,
             reserve_bytes,
             capacity_bytes,
             used_bytes: AtomicU64::new(used_bytes),
@@ -240,7 +251,7 @@ impl DiskSpace {
         self.capacity_bytes.saturating_sub(self.used_bytes()).min(free as u64)
     }
 
-    /// Calls `statvfs`, and releases or allocates the ballast.
+    /// Calls `statvfs`, and releases or allocates the ballast, but not in another directory.
     pub(super) fn refresh(&self) {
         let mut ballast = self.ballast.lock();
         ballast.refreshed = Some(Instant::now());
@@ -250,12 +261,15 @@ impl DiskSpace {
             self.free_bytes.store(i64::MAX / 2, Relaxed);
             return;
         };
-        if ballast.is_allocated && free < self.reserve_bytes / 2 {
-            ballast.release();
-            free = self.file_system_free_bytes().unwrap_or(free);
-        } else if !ballast.is_allocated && ballast.bytes > 0 && free > self.reserve_bytes + 2 * ballast.bytes
-        {
-            ballast.allocate();
+        let is_scarce = free < self.reserve_bytes / 2;
+        let is_plentiful = ballast.bytes > 0 && free > self.reserve_bytes + 2 * ballast.bytes;
+        let is_due = if ballast.is_allocated { is_scarce } else { is_plentiful };
+        if is_due && self.directory.check_directory(&self.dir).is_ok() {
+            if ballast.is_allocated {
+                ballast.release();
+            } else {
+                ballast.allocate();
+            }
             free = self.file_system_free_bytes().unwrap_or(free);
         }
         let in_flight = self.in_flight_bytes.load(Relaxed);
@@ -309,6 +323,7 @@ impl Ballast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::directory::{DirectoryFault, FileNumber};
     use super::*;
 
     fn bounds(reserve_bytes: u64, ballast_bytes: u64) -> SpaceLimits {
@@ -318,8 +333,8 @@ mod tests {
     #[test]
     fn a_reserve_larger_than_the_disk_refuses_appends() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!DiskSpace::open(dir.path(), bounds(1 << 60, 0), 0).reserve(1));
-        let space = DiskSpace::open(dir.path(), bounds(1 << 20, 1 << 20), 0);
+        assert!(!DiskSpace::open(dir.path(), Arc::default(), bounds(1 << 60, 0), 0).reserve(1));
+        let space = DiskSpace::open(dir.path(), Arc::default(), bounds(1 << 20, 1 << 20), 0);
         assert!(space.reserve(1));
         assert!(!space.has_room(1 << 60));
     }
@@ -329,12 +344,12 @@ mod tests {
         const RESERVE: u64 = 1 << 20;
         let dir = tempfile::tempdir().unwrap();
         let bounds = SpaceLimits { capacity_bytes: 8 << 20, ..bounds(RESERVE, 0) };
-        let space = DiskSpace::open(dir.path(), bounds, 0);
+        let space = DiskSpace::open(dir.path(), Arc::default(), bounds, 0);
         assert!(space.reserve(8 << 20) && !space.reserve(1), "the capacity is reached");
         assert!(space.reserve_followed(RESERVE / 2) && !space.reserve_followed(1));
 
         let bounds = SpaceLimits { capacity_bytes: u64::MAX / 2, ..bounds };
-        let space = DiskSpace::open(dir.path(), bounds, 0);
+        let space = DiskSpace::open(dir.path(), Arc::default(), bounds, 0);
         space.free_bytes.store(RESERVE as i64, Relaxed);
         assert!(space.fits_followed(RESERVE / 2) && !space.fits_followed(RESERVE / 2 + 1));
         assert!(!space.fits(1));
@@ -343,7 +358,7 @@ mod tests {
     #[test]
     fn admitted_bytes_are_no_longer_free() {
         let dir = tempfile::tempdir().unwrap();
-        let space = DiskSpace::open(dir.path(), bounds(0, 0), 0);
+        let space = DiskSpace::open(dir.path(), Arc::default(), bounds(0, 0), 0);
         let before = space.free_bytes.load(Relaxed);
         assert!(space.reserve(1 << 20));
         assert_eq!(space.free_bytes.load(Relaxed), before - (1 << 20));
@@ -355,9 +370,31 @@ mod tests {
     fn the_ballast_is_allocated_with_space_and_released_without() {
         let dir = tempfile::tempdir().unwrap();
         let length = || std::fs::metadata(dir.path().join(BALLAST_FILE_NAME)).map_or(0, |found| found.len());
-        drop(DiskSpace::open(dir.path(), bounds(1 << 20, 1 << 24), 0));
+        drop(DiskSpace::open(dir.path(), Arc::default(), bounds(1 << 20, 1 << 24), 0));
         assert_eq!(length(), 1 << 20, "no larger than the reserve");
-        drop(DiskSpace::open(dir.path(), bounds(1 << 60, 1 << 20), 0));
+        drop(DiskSpace::open(dir.path(), Arc::default(), bounds(1 << 60, 1 << 20), 0));
         assert_eq!(length(), 0);
+    }
+
+    #[test]
+    fn no_ballast_is_written_to_a_directory_that_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(DirectoryState::default());
+        directory.refuse(DirectoryFault::Unmarked);
+        let space = DiskSpace::open(dir.path(), directory.clone(), bounds(1 << 20, 1 << 20), 0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        directory.accept(FileNumber::of_path(dir.path()).unwrap());
+        space.refresh();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        directory.begin_examination();
+        std::fs::remove_file(dir.path().join(BALLAST_FILE_NAME)).unwrap();
+        space.set_emptied();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        // A directory that took the place of this one, before the next examination.
+        let other = tempfile::tempdir().unwrap();
+        directory.accept(FileNumber::of_path(other.path()).unwrap());
+        std::fs::remove_file(dir.path().join(BALLAST_FILE_NAME)).unwrap();
+        space.set_emptied();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -81,7 +81,7 @@ impl SegmentVolumes {
             // A 64th of the disk, for the file system itself: no catalogue is on it.
             let reserve_bytes = (total / 64).clamp(16 * MIB, 1024 * MIB);
             let bounds = SpaceLimits { reserve_bytes, ballast_bytes: 0, capacity_bytes: u64::MAX / 2 };
-            let space = DiskSpace::open(&dir, bounds, listed.used_bytes);
+            let space = DiskSpace::open(&dir, disk.state().clone(), bounds, listed.used_bytes);
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
@@ -98,14 +98,15 @@ impl SegmentVolumes {
         &self.dirs
     }
 
-    /// Returns the cold directory with the lowest fill level of those with space for `bytes`, so that disks
-    /// of different sizes fill evenly.
+    /// Returns the cold directory with the lowest fill level of those in use with space for `bytes`, so that
+    /// disks of different sizes fill evenly.
     pub(super) fn least_full(&self, bytes: u64) -> Option<&ColdVolume> {
         let fill = |volume: &ColdVolume| {
             let (used, room) = (volume.space.used_bytes() as f64, volume.space.room_bytes() as f64);
             used / (used + room).max(1.0)
         };
-        let with_room = self.cold.iter().filter(|volume| volume.space.has_room(bytes));
+        let in_use = self.cold.iter().filter(|volume| !volume.disk.state().is_refused());
+        let with_room = in_use.filter(|volume| volume.space.has_room(bytes));
         with_room.min_by(|a, b| fill(a).total_cmp(&fill(b)))
     }
 

@@ -117,10 +117,12 @@ async fn report_missing(
     if missing.is_empty() {
         return Ok(());
     }
-    let dirs = context.inner.volumes.dirs().clone();
+    let inner = context.inner.clone();
     let missing = blocking(move || {
+        // What is missing because another directory is there is not lost yet.
+        inner.check_directories()?;
         // A file that moved between the directories meanwhile is found now.
-        missing.retain(|segment| !has_file(&dirs, *segment));
+        missing.retain(|segment| !has_file(inner.volumes.dirs(), *segment));
         Ok(missing)
     });
     context.replication.add_suspects(missing.await?);

@@ -2,7 +2,7 @@
 
 use super::super::{append, chunk, read_all};
 use super::testbed::{OBJECT_BYTES, TestNodes};
-use crate::hot::{DirectoryFault, HotTier, OnlyCopies, ReplaceDirectoryError};
+use crate::hot::{DirectoryFault, HotTier, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError, write_mark};
 use mlgw_common::ids::SegmentId;
 use mlgw_common::time::{Instant, sleep};
 use mlgw_common::{Identity, Incarnation};
@@ -46,7 +46,9 @@ async fn an_exchanged_directory_is_refused_and_an_empty_one_takes_its_place() {
     let (nodes, second) = marked_nodes().await;
     let (dir, segments) = (nodes.dir(2), nodes.segments());
     append(&second, chunk(1, vec![1; 100])).await.unwrap();
+    assert!(second.inner.check_directories().is_ok());
     exchange(&dir);
+    assert!(second.inner.check_directories().is_err(), "before the next examination");
     nodes.cluster.until(|| !second.can_append()).await;
     let refused = second.refused_directories();
     assert_eq!((&refused[0].dir, &refused[0].fault), (&dir, &DirectoryFault::Unmarked));
@@ -66,6 +68,10 @@ async fn an_exchanged_directory_is_refused_and_an_empty_one_takes_its_place() {
     let not_empty = second.replace_directory(&dir, OnlyCopies::Accepted).await;
     assert!(matches!(not_empty, Err(ReplaceDirectoryError::NotEmpty { .. })), "{not_empty:?}");
     std::fs::remove_file(dir.join("something")).unwrap();
+    write_mark(&dir, &Identity { incarnation: Incarnation(8), ..Identity::default() }).unwrap();
+    let of_another = second.replace_directory(&dir, OnlyCopies::Accepted).await;
+    assert!(matches!(of_another, Err(ReplaceDirectoryError::NotEmpty { .. })), "{of_another:?}");
+    std::fs::remove_file(dir.join(MARK_FILE_NAME)).unwrap();
     assert!(!second.can_append() && names_in(&dir) == 0, "a refusal changes nothing");
 
     let replaced = second.replace_directory(&dir, OnlyCopies::Accepted).await.unwrap();
@@ -110,5 +116,11 @@ async fn the_loss_of_only_copies_must_be_accepted() {
     assert_eq!(names_in(&dir), 0, "a refusal changes nothing");
     let replaced = tier.replace_directory(&dir, OnlyCopies::Accepted).await.unwrap();
     assert_eq!((replaced.copied_again, replaced.lost), (0, segments));
+    let (refused, replaced) = tokio::join!(
+        tier.replace_directory(&dir, OnlyCopies::Refused),
+        tier.replace_directory(&dir, OnlyCopies::Accepted)
+    );
+    assert!(refused.is_err() && replaced.is_ok(), "{refused:?} {replaced:?}");
+    assert!(tier.can_append(), "two replacements follow each other");
     nodes.close().await;
 }
