@@ -96,6 +96,14 @@ pub const FORWARD_VERDICT_WAIT_MS: u64 = 600;
 pub const FORWARD_ACCEPT_WAIT_MS: u64 = 1800;
 /// Time that a member waits for a newer range map, or for memory, before it gives its verdict.
 pub const FORWARD_ADMIT_WAIT_MS: u64 = 250;
+/// Time for which a duty node serves remote-backed buckets after a quorum confirmed it, in milliseconds.
+pub const DUTY_LEASE_MS: u64 = 3_000;
+/// Time that another node waits beyond a lease, because clocks run at different rates.
+pub const DUTY_LEASE_MARGIN_MS: u64 = 500;
+/// Interval at which a duty node has itself confirmed.
+pub const DUTY_RENEW_MS: u64 = 1_000;
+/// Longest time from the last byte of a request that changes an origin until it is given up, in a cluster.
+pub const ORIGIN_CHANGE_MS_MAX: u64 = 30_000;
 /// Shortest time for which a member that failed is tried after all others. It doubles with each failure.
 pub const FORWARD_SUSPECT_MIN_MS: u64 = 500;
 /// Longest time for which a member that failed is tried after all others.
@@ -572,6 +580,7 @@ const _: () = {
     assert!(2 * WRITE_RECORDS_MAX <= 1024);
     assert!(2 * FORWARD_ADMIT_WAIT_MS < FORWARD_VERDICT_WAIT_MS);
     assert!(2 * FORWARD_VERDICT_WAIT_MS < FORWARD_ACCEPT_WAIT_MS && FORWARD_ACCEPT_WAIT_MS < 2000);
+    assert!(2 * DUTY_RENEW_MS < DUTY_LEASE_MS && DUTY_LEASE_MARGIN_MS < DUTY_LEASE_MS);
     assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
     assert!(DEDICATED_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);

@@ -8,6 +8,7 @@ mod authority;
 mod bucket;
 mod conditions;
 mod dataset;
+mod duty;
 mod fence;
 #[cfg(test)]
 mod golden_tests;
@@ -90,6 +91,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::MirrorBucket(command) => bucket::mirror(view, command),
         Change::FreezeBucket(command) => bucket::freeze(view, *command),
         Change::ThawBucket(command) => bucket::thaw(view, *command),
+        Change::SetBucketTerm(command) => bucket::set_term(view, *command),
         Change::DropBucket(command) => bucket::drop(view, *command),
         Change::ReleaseBody(command) => release::step(view, *command),
         Change::LeaseBodies(command) => system::lease_bodies(view, *command),
@@ -116,6 +118,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::RemoveAuthority(command) => authority::remove(view, *command),
         Change::PutUploadKey(command) => system::put_upload_key(view, command),
         Change::PutPartition(command) => ranges::put_partition(view, command),
+        Change::SetDuty(command) => duty::set(view, *command),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),

@@ -201,18 +201,21 @@ impl Catalogue {
         self.inner.delete_bucket(name).await
     }
 
-    /// Changes the binding of a remote-backed bucket from `from` to `to`.
+    /// Changes the binding of a remote-backed bucket from `from` to `to`. In a cluster the duty node does so,
+    /// in its term.
     ///
     /// # Errors
     /// [`Reject::BucketBusy`](mlgw_formats::command::Reject::BucketBusy) if the bucket's binding is not
-    /// `from` any more; those of [`Catalogue::propose`].
+    /// `from` any more; [`Reject::DutyTaken`](mlgw_formats::command::Reject::DutyTaken) if another term has
+    /// begun; those of [`Catalogue::propose`].
     pub async fn rebind_bucket(
         &self,
         bucket: &Bucket,
         from: Binding,
         to: Binding,
+        duty_term: Option<u64>,
     ) -> Result<Arc<Bucket>, ProposeError> {
-        self.inner.rebind_bucket(bucket, from, to).await
+        self.inner.rebind_bucket(bucket, from, to, duty_term).await
     }
 
     /// The bucket `name`, unless it is still being created.

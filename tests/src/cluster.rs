@@ -15,8 +15,9 @@
 //! - `certificates`: the authority of the certificates of nodes is replaced;
 //! - `disks`: the disk of the segments of a running node is lost and replaced;
 //! - `leaving`: nodes are drained and removed, or lost and removed;
-//! - `losses`: without a gateway, and without the first node;
+//! - `losses`: without a gateway, and without the node that has the duty;
 //! - `majority`: two of three voters are down;
+//! - `duty`: the duty node is killed, paused or stopped, and another one takes over;
 //! - `recovery`: the last of three nodes becomes a server of its own;
 //! - `balancer`: haproxy in front of the nodes; one of them stops and another one is killed;
 //! - `clocks`: nodes whose clocks deviate;
@@ -35,6 +36,7 @@ mod balancer;
 mod certificates;
 mod clocks;
 mod disks;
+mod duty;
 mod figures;
 mod full_disks;
 mod growing;

@@ -12,12 +12,15 @@
 //!   two others vote beside it.
 //! - A node is recorded as removed only when it is in no membership.
 //!
+//! [`duty`] decides in the same way which node has the duty.
+//!
 //! [`decide`]: decision::decide
 //! [`Rule`]: rules::Rule
 
 pub mod clocks;
 pub mod copies;
 pub mod decision;
+pub mod duty;
 pub mod facts;
 mod goal;
 pub mod health;
@@ -28,5 +31,6 @@ mod simulation;
 pub use clocks::{ClockSample, compare_clocks, skew_of};
 pub use copies::{GroupRisk, LossLimit, SegmentCopies, cluster_risk, risk_after_removal};
 pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide};
+pub use duty::{DutyFacts, DutyStep, HeldDuty, NodeLeader, decide_duty};
 pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
 pub use health::{NodeCondition, NodeFinding, NodeHealth};

@@ -15,14 +15,17 @@ use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
-use mlgw_formats::schema::Node;
-use mlgw_membership::{MemberStep, WaitReason, decide};
+use mlgw_formats::schema::{Duty, DutyPhase};
+use mlgw_membership::{Contact, MemberStep, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time until the facts are collected again.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time for which a node answers before the duty returns to it.
+const SETTLED_MS: u64 = 10_000;
 
 /// The driver of a node.
 pub(crate) struct MembershipDriver {
@@ -142,11 +145,21 @@ impl MembershipDriver {
         let own = self.catalogue.node();
         let load = |node| if node == own { Some(self.services.load()) } else { self.probes.load(node) };
         let is_fit = |node| load(node).is_none_or(|load| load.can_lead());
-        let assigned = assigned_leader(members.group, &self.catalogue.nodes(), is_fit);
-        let Some(assigned) = assigned else { return Ok(()) };
-        if members.leader == assigned || !self.can_lead(members, assigned) {
-            return Ok(());
-        }
+        let can_lead = |node: NodeId| match node == members.leader {
+            true => !self.services.is_stopping(),
+            false => self.can_lead(members, node),
+        };
+        let serving = serving_nodes(&self.catalogue.nodes());
+        let fit = fit_nodes(&serving, is_fit);
+        let assigned = match members.group {
+            SYSTEM_GROUP => {
+                let is_settled = |node| node == members.leader || is_settled(self.probes.contact(node));
+                let first = serving.first().filter(|node| fit.contains(node) && is_settled(**node));
+                system_leader(first.copied(), &fit, &self.catalogue.duty(), members.leader, can_lead)
+            }
+            group => assigned_leader(group, &fit).filter(|node| can_lead(*node)),
+        };
+        let Some(assigned) = assigned.filter(|node| *node != members.leader) else { return Ok(()) };
         tracing::info!(group = members.group, node = %assigned, "transferring the leadership");
         self.catalogue.transfer_leader(members.group, assigned).await
     }
@@ -177,22 +190,50 @@ impl MembershipDriver {
     }
 }
 
-/// The node that leads a group if it can: the first serving node for the system group, whose duties it has,
-/// and one node after the other for groups of objects. Nodes that see the same loads assign alike. A node
-/// that is not fit leads nothing, unless none is.
-fn assigned_leader(group: u32, nodes: &[Arc<Node>], is_fit: impl Fn(NodeId) -> bool) -> Option<NodeId> {
-    let serving = serving_nodes(nodes);
+/// The serving nodes whose disks are neither full nor slow; all of them if there is none. Nodes that see the
+/// same loads choose alike.
+fn fit_nodes(serving: &[NodeId], is_fit: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
     let fit: Vec<NodeId> = serving.iter().copied().filter(|node| is_fit(*node)).collect();
-    let candidates = if fit.is_empty() { serving } else { fit };
+    if fit.is_empty() { serving.to_vec() } else { fit }
+}
+
+/// The node that leads the system group, and so has the duty. `None` if none of the fit nodes can.
+///
+/// The duty returns to the first node, which has the clean copies of most reads, when that is settled, and
+/// only from a node that can hand it over completely. Otherwise the duty node leads, which needs no
+/// hand-over; else the present leader stays. `first` is the first serving node if it is fit and settled.
+fn system_leader(
+    first: Option<NodeId>,
+    fit: &[NodeId],
+    duty: &Duty,
+    leader: NodeId,
+    can_lead: impl Fn(NodeId) -> bool,
+) -> Option<NodeId> {
+    let preferred = first.filter(|_| duty.phase() != DutyPhase::Waiting);
+    let present = [duty.node_id(), leader].into_iter().filter(|node| fit.contains(node));
+    let candidates = preferred.into_iter().chain(present).chain(fit.iter().copied());
+    candidates.into_iter().find(|node| can_lead(*node))
+}
+
+/// True if a node has answered for so long that it probably stays.
+const fn is_settled(contact: Contact) -> bool {
+    match contact {
+        Contact::Reachable { for_ms } => for_ms >= SETTLED_MS,
+        Contact::Unreachable { .. } => false,
+    }
+}
+
+/// The node that leads a group of objects if it can: one fit node after the other.
+fn assigned_leader(group: u32, candidates: &[NodeId]) -> Option<NodeId> {
     let turn = group.saturating_sub(1) as usize;
     candidates.get(turn % candidates.len().max(1)).copied()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::assigned_leader;
+    use super::{assigned_leader, fit_nodes, serving_nodes, system_leader};
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Node, NodeState};
+    use mlgw_formats::schema::{Duty, DutyPhase, Node, NodeState};
     use std::sync::Arc;
 
     #[test]
@@ -204,21 +245,59 @@ mod tests {
             node(3, NodeState::Draining),
             node(4, NodeState::Active),
         ];
-        let assigned: Vec<_> = (0..5).filter_map(|group| assigned_leader(group, &nodes, |_| true)).collect();
-        assert_eq!(assigned, [1, 1, 2, 4, 1].map(NodeId));
-        assert_eq!(assigned_leader(1, &[], |_| true), None);
+        let serving = serving_nodes(&nodes);
+        let assigned: Vec<_> = (1..5).filter_map(|group| assigned_leader(group, &serving)).collect();
+        assert_eq!(assigned, [1, 2, 4, 1].map(NodeId));
+        assert_eq!(assigned_leader(1, &[]), None);
     }
 
     #[test]
     fn a_node_that_is_not_fit_leads_nothing_unless_none_is() {
-        let node = |id| Arc::new(Node { id, state: NodeState::Active as i32, ..Node::default() });
-        let nodes = [1, 2, 3].map(node);
+        let fit = |unfit: &[u64]| fit_nodes(&[1, 2, 3].map(NodeId), |node| !unfit.contains(&node.get()));
         let assigned = |unfit: &[u64]| -> Vec<u64> {
-            let leader = |group| assigned_leader(group, &nodes, |node| !unfit.contains(&node.get()));
-            (0..4).filter_map(leader).map(NodeId::get).collect()
+            let fit = fit(unfit);
+            (1..4).filter_map(|group| assigned_leader(group, &fit)).map(NodeId::get).collect()
         };
-        assert_eq!(assigned(&[1]), [2, 2, 3, 2]);
-        assert_eq!(assigned(&[2, 3]), [1, 1, 1, 1]);
+        assert_eq!(assigned(&[1]), [2, 3, 2]);
+        assert_eq!(assigned(&[2, 3]), [1, 1, 1]);
         assert_eq!(assigned(&[1, 2, 3]), assigned(&[]));
+        let system = |unfit: &[u64], leader| {
+            system_leader(None, &fit(unfit), &duty(1, DutyPhase::Writing), NodeId(leader), |_| true)
+        };
+        assert_eq!(system(&[1], 1), Some(NodeId(2)), "the duty moves away from a node with a slow disk");
+        assert_eq!(system(&[1], 3), Some(NodeId(3)));
+        assert_eq!(system(&[1, 2, 3], 1), Some(NodeId(1)));
+    }
+
+    /// The leader of the system group, of nodes 1, 2 and 4 that serve.
+    fn led_by(duty: Duty, leader: u64, able: &[u64], settled: &[u64]) -> Option<u64> {
+        let is_in = |nodes: &[u64], node: NodeId| nodes.contains(&node.get());
+        let (fit, first) = ([1, 2, 4].map(NodeId), Some(NodeId(1)).filter(|node| is_in(settled, *node)));
+        system_leader(first, &fit, &duty, NodeId(leader), |node| is_in(able, node)).map(NodeId::get)
+    }
+
+    fn duty(node: u64, phase: DutyPhase) -> Duty {
+        Duty { node, term: 5, phase: phase as i32 }
+    }
+
+    #[test]
+    fn the_system_group_is_led_by_the_duty_node_or_stays_where_it_is() {
+        let acting = |node| duty(node, DutyPhase::Writing);
+        assert_eq!(led_by(acting(1), 2, &[1, 2, 4], &[2]), Some(1), "it has the duty already");
+        assert_eq!(led_by(acting(1), 2, &[2, 4], &[2]), Some(2), "node 1 is lost");
+        // Node 3 stores nothing or leaves; node 2 stops.
+        assert_eq!(led_by(acting(1), 3, &[2, 3, 4], &[3]), Some(2));
+        assert_eq!(led_by(acting(2), 2, &[1, 4], &[2]), Some(1));
+        assert_eq!(led_by(acting(2), 2, &[], &[2]), None);
+    }
+
+    #[test]
+    fn the_duty_returns_to_the_first_node_when_that_is_settled_and_the_hand_over_is_complete() {
+        let all = [1, 2, 4];
+        assert_eq!(led_by(duty(2, DutyPhase::Writing), 2, &all, &[2]), Some(2), "it has just started");
+        assert_eq!(led_by(duty(2, DutyPhase::Writing), 2, &all, &all), Some(1));
+        assert_eq!(led_by(duty(2, DutyPhase::Waiting), 2, &all, &all), Some(2));
+        assert_eq!(led_by(duty(2, DutyPhase::Ended), 1, &all, &all), Some(1));
+        assert_eq!(led_by(duty(2, DutyPhase::Writing), 2, &[2, 4], &all), Some(2), "it cannot lead");
     }
 }

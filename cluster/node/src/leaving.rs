@@ -6,9 +6,8 @@
 
 use crate::copies::{ClusterStorageNodes, LeavingNode};
 use crate::node::ClusterNode;
-use crate::routes::FIRST_NODE;
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Node, NodeRole, NodeState};
+use mlgw_formats::schema::{Node, NodeRole, NodeState, SegmentRecord};
 use mlgw_metadata::{BarrierError, BarrierScope, ProposeError, ReadError};
 use mlgw_replication::COPIES;
 use std::sync::Arc;
@@ -38,9 +37,17 @@ pub enum LeaveError {
         /// The node.
         node: NodeId,
     },
-    /// The first node cannot leave.
-    #[error("node {FIRST_NODE} serves remote-backed buckets and runs jobs and rules, so it cannot leave")]
-    FirstNode,
+    /// Segments of the node are at an upstream, and no other node takes them over.
+    #[error(
+        "{segments} segments of node {node} are at an upstream, and no other node takes them over: move them \
+         back with `mlgw tier drain upstream` first"
+    )]
+    AtUpstream {
+        /// The node.
+        node: NodeId,
+        /// Its segments there.
+        segments: usize,
+    },
     /// Too few storage nodes would be left.
     #[error(
         "without node {node} {left} active storage nodes are left, and {copies} copies need as many: add a \
@@ -139,6 +146,7 @@ impl ClusterNode {
     ) -> Result<Node, LeaveError> {
         let catalogue = &self.shared.catalogue;
         check_left(&catalogue.nodes(), node, copies)?;
+        self.check_upstream(node).await?;
         let drained = catalogue.drain_node(node, new).await?;
         self.current_node(node).await?;
         // Another node may have been drained meanwhile.
@@ -184,6 +192,7 @@ impl ClusterNode {
                 return Ok(self.shared.catalogue.remove_drained_node(node).await?);
             }
         }
+        self.check_upstream(node).await?;
         Ok(self.shared.catalogue.remove_node(node).await?)
     }
 
@@ -197,13 +206,21 @@ impl ClusterNode {
         }
     }
 
+    /// Checks that no segment of a node is at an upstream.
+    async fn check_upstream(&self, node: NodeId) -> Result<(), LeaveError> {
+        let catalogue = self.shared.catalogue.clone();
+        let records = spawn_blocking(move || catalogue.segments()).await??;
+        let is_there = |of: &&SegmentRecord| of.is_at_upstream() && of.replica_of(node).is_some();
+        match records.iter().filter(is_there).count() {
+            0 => Ok(()),
+            segments => Err(LeaveError::AtUpstream { node, segments }),
+        }
+    }
+
     /// Returns the record of a node that may leave, from current rows.
     pub(crate) async fn current_node(&self, node: NodeId) -> Result<Arc<Node>, LeaveError> {
         let catalogue = &self.shared.catalogue;
         catalogue.barrier(BarrierScope::System).await?;
-        if node == FIRST_NODE {
-            return Err(LeaveError::FirstNode);
-        }
         let known = catalogue.node_record(node).filter(|node| !node.is_removed());
         known.ok_or(LeaveError::NoSuchNode { node })
     }

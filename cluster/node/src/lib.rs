@@ -7,7 +7,7 @@
 //! reads the files and binds the listener, and [`PreparedNode::start`] opens it to peers.
 //!
 //! Every storage node serves requests. Gateways forward them, and so does every node those for remote-backed
-//! buckets, which the first node serves ([`FIRST_NODE`]).
+//! buckets, which the duty node serves ([`DutyWork`]).
 //!
 //! Rows of the catalogue are the only lasting state here, besides the files of `mlgw-trust` in the folder
 //! `cluster`. After a power loss a start continues from both.
@@ -20,6 +20,7 @@ mod book;
 mod connections;
 mod copies;
 mod driver;
+mod duty;
 mod facts;
 mod join_wire;
 mod joining;
@@ -48,6 +49,7 @@ pub use authorities::AuthorityChange;
 pub use authority::AuthorityRowError;
 pub use connections::ChannelTotals;
 pub use copies::{CopyStatus, LeavingNode};
+pub use duty::DutyWork;
 pub use joining::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
 pub use leaving::{DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode};
 pub use mlgw_replication::LeavingCounts;
@@ -56,7 +58,6 @@ pub use prepared::{NodeError, NodeOptions, PreparedNode};
 pub use replacing::ReplacedNode;
 pub use replicas::{SegmentServer, SegmentSpace};
 pub use rotation::RotationError;
-pub use routes::FIRST_NODE;
 pub use services::RequestServer;
 pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};
 pub use tokens::{NewToken, TokenError};

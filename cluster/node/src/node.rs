@@ -5,6 +5,7 @@
 
 use crate::connections::{ChannelTotals, channel_totals};
 use crate::copies::{ClusterStorageNodes, CopyStatus};
+use crate::duty::{DutyDriver, DutyLease, DutyWork, OwnDuty};
 use crate::facts::GroupWaits;
 use crate::peers::RunningTransport;
 use crate::probes::Probes;
@@ -19,6 +20,7 @@ use crate::{book, renewal::CertificateEnd};
 use mlgw_common::time::timeout;
 use mlgw_common::{CheckedClock, ClusterId, NodeId};
 use mlgw_credentials::Sealer;
+use mlgw_formats::schema::DutyPhase;
 use mlgw_forwarding::{MemberStreams, RouteTable};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
@@ -28,11 +30,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Longest time until the rows of nodes are read again.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Longest time in which a start waits for the decision about the duty node.
+const DUTY_WAIT: Duration = Duration::from_secs(5);
 
 /// A running node. Clones share it.
 #[derive(Clone)]
@@ -51,6 +57,7 @@ pub(crate) struct NodeState {
     pub(crate) services: NodeServices,
     pub(crate) probes: Arc<Probes>,
     pub(crate) waits: GroupWaits,
+    pub(crate) duty_lease: Arc<DutyLease>,
     pub(crate) serving: Arc<ServingState>,
     pub(crate) routes: watch::Receiver<Arc<RouteTable>>,
     pub(crate) majorities: watch::Receiver<bool>,
@@ -119,8 +126,36 @@ impl ClusterNode {
         }
     }
 
+    /// Takes part in the choice of the duty node, and does `work` while this node is it. It ends with `stop`.
+    /// Waits for a moment until the duty runs here, or another node leads.
+    pub async fn share_duty(&self, work: Arc<dyn DutyWork>, stop: CancellationToken) -> JoinHandle<()> {
+        let shared = &self.shared;
+        let driver = DutyDriver {
+            own: shared.own,
+            catalogue: shared.catalogue.clone(),
+            probes: Arc::clone(&shared.probes),
+            services: shared.services.clone(),
+            lease: Arc::clone(&shared.duty_lease),
+        };
+        let (state, mut decided) = watch::channel(OwnDuty::Unknown);
+        let running = tokio::spawn(driver.run(work, state, stop));
+        let is_decided = decided.wait_for(|state| *state != OwnDuty::Unknown);
+        if timeout(DUTY_WAIT, is_decided).await.is_err() {
+            tracing::info!("the duty node is not known yet");
+        }
+        running
+    }
+
+    /// True while this node has the duty under a lease, and may write at origins.
+    #[must_use]
+    pub fn acts_on_duty(&self) -> bool {
+        let duty = self.shared.catalogue.duty();
+        let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Writing;
+        is_own && self.shared.duty_lease.holds()
+    }
+
     /// Marks this node as one that stops: the others transfer no leadership to it, and forward requests to it
-    /// only if no other node serves them.
+    /// only if no other node serves them. Another node takes the duty over.
     pub fn stop_serving(&self) {
         self.shared.services.stop_serving();
     }

@@ -273,9 +273,8 @@ impl StartedParts {
     ) -> ClusterNode {
         let (own, clock) = (self.own, self.options.clock);
         let (probes, waits) = (Arc::new(Probes::default()), GroupWaits::default());
-        let serving = Arc::new(ServingState::default());
+        let (serving, authorities) = (Arc::<ServingState>::default(), Arc::<AuthorityState>::default());
         let certificate = Arc::new(CertificateEnd::new(&credentials));
-        let authorities = Arc::new(AuthorityState::default());
         let (sender, routes) = watch::channel(Arc::new(current_table(&catalogue)));
         let (are_reached, majorities) = watch::channel(has_majorities(&catalogue, own, &probes));
         let mut tasks = JoinSet::new();
@@ -325,6 +324,7 @@ impl StartedParts {
             services,
             probes,
             waits,
+            duty_lease: Arc::default(),
             serving,
             routes,
             majorities,

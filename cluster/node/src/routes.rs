@@ -1,9 +1,9 @@
 //! The range map of forwarding, from the rows of nodes and buckets.
 //!
 //! Every storage node serves all keys, with one exception. Requests for remote-backed buckets belong to the
-//! [first node](FIRST_NODE), which alone has their clean copies and sends their writes to the origins. It
-//! cannot be removed. A member checks the exception by its own rows of buckets, so a map that is out of
-//! date costs a forwarding node one refusal that names the owner. Therefore the map has one epoch only.
+//! duty node, which alone has their clean copies and sends their writes to the origins. A member checks the
+//! exception by its own rows of buckets and of the duty node, so a map that is out of date costs a forwarding
+//! node one refusal that names the owner. Therefore the map has one epoch only.
 
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Bucket, Node, NodeRole, NodeState};
@@ -14,10 +14,6 @@ use std::sync::Arc;
 
 /// Epoch of the map.
 const KNOWN: MapEpoch = MapEpoch(1);
-
-/// The node on which `mlgw cluster init` ran. It does what runs once per cluster outside of the catalogue:
-/// remote-backed buckets, jobs and rules. No other node ever gets its id.
-pub const FIRST_NODE: NodeId = NodeId::SINGLE;
 
 /// The storage nodes that serve requests, or will when they have started, by id. A draining node still serves
 /// reads of its own clients, but other nodes forward nothing to it.
@@ -31,26 +27,30 @@ pub(crate) fn serving_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
 /// The map that follows from the rows of this node.
 pub(crate) fn current_table(catalogue: &Catalogue) -> RouteTable {
     let buckets = catalogue.buckets(None, None, usize::MAX);
-    route_table(&catalogue.nodes(), buckets.iter().map(|bucket| &**bucket))
+    route_table(&catalogue.nodes(), catalogue.duty().node_id(), buckets.iter().map(|bucket| &**bucket))
 }
 
 /// The map. Without a serving node it is of the first epoch and has no member.
-fn route_table<'a>(nodes: &[Arc<Node>], buckets: impl IntoIterator<Item = &'a Bucket>) -> RouteTable {
+fn route_table<'a>(
+    nodes: &[Arc<Node>],
+    duty: NodeId,
+    buckets: impl IntoIterator<Item = &'a Bucket>,
+) -> RouteTable {
     let members = serving_nodes(nodes);
     if members.is_empty() {
         return RouteTable::default();
     }
     let mut table = RouteTable::new(KNOWN, RangeMembers { members, leader: None });
-    let first = RangeMembers { members: vec![FIRST_NODE], leader: Some(FIRST_NODE) };
+    let at_duty = RangeMembers { members: vec![duty], leader: Some(duty) };
     for bucket in buckets.into_iter().filter(|bucket| bucket.binding.is_some()) {
-        table.add_whole_bucket(&bucket.name, first.clone());
+        table.add_whole_bucket(&bucket.name, at_duty.clone());
     }
     table
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_NODE, KNOWN, route_table, serving_nodes};
+    use super::{KNOWN, route_table, serving_nodes};
     use crate::test_nodes::{node, storage};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Binding, Bucket, NodeRole, NodeState};
@@ -62,18 +62,18 @@ mod tests {
     }
 
     #[test]
-    fn every_storage_node_serves_and_remote_backed_buckets_belong_to_the_first_one() {
+    fn every_storage_node_serves_and_remote_backed_buckets_belong_to_the_duty_node() {
         let bound =
             Bucket { name: "bound".to_owned(), binding: Some(Binding::default()), ..Bucket::default() };
         let local = Bucket { name: "local".to_owned(), ..Bucket::default() };
-        let table = route_table(&[storage(3), storage(1), storage(2)], [&bound, &local]);
+        let table = route_table(&[storage(3), storage(1), storage(2)], NodeId(2), [&bound, &local]);
         assert_eq!(table.epoch, KNOWN);
         for id in [1, 2, 3].map(NodeId) {
             assert!(table.is_owner(id, in_bucket("local")) && table.is_owner(id, in_bucket("unknown")));
             assert!(table.is_owner(id, RouteTarget::default()));
-            assert_eq!(table.is_owner(id, in_bucket("bound")), id == FIRST_NODE);
+            assert_eq!(table.is_owner(id, in_bucket("bound")), id == NodeId(2));
         }
-        assert_eq!(table.members_of(in_bucket("bound")).leader, Some(FIRST_NODE));
+        assert_eq!(table.members_of(in_bucket("bound")).leader, Some(NodeId(2)));
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn without_rows_of_serving_nodes_there_is_no_member() {
         for known in [vec![], vec![node(1, NodeRole::Storage, NodeState::Joining)]] {
-            assert_eq!(route_table(&known, []), RouteTable::default());
+            assert_eq!(route_table(&known, NodeId(1), []), RouteTable::default());
         }
         assert_eq!(RouteTable::default().epoch, MapEpoch(0));
     }

@@ -51,6 +51,8 @@ pub(crate) struct NodeServices {
     requests: Arc<OnceLock<Arc<dyn RequestServer>>>,
     /// True from the begin of serving until the stop.
     serves: Arc<AtomicBool>,
+    /// True from the stop on.
+    stops: Arc<AtomicBool>,
     replicas: Arc<ServedReplicas>,
 }
 
@@ -68,6 +70,7 @@ impl NodeServices {
             clock,
             requests: Arc::default(),
             serves: Arc::default(),
+            stops: Arc::default(),
             replicas: Arc::default(),
         }
     }
@@ -81,12 +84,18 @@ impl NodeServices {
 
     /// Answers pings as a node that does not serve: it stops.
     pub(crate) fn stop_serving(&self) {
+        self.stops.store(true, Ordering::Release);
         self.serves.store(false, Ordering::Release);
     }
 
     /// True from the begin of serving until the stop.
     pub(crate) fn is_serving(&self) -> bool {
         self.serves.load(Ordering::Acquire)
+    }
+
+    /// True from the begin of the stop on.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stops.load(Ordering::Acquire)
     }
 
     /// The load of this node.

@@ -3,11 +3,10 @@
 use crate::authorities::{AuthorityChange, authority_change};
 use crate::facts::GroupWaits;
 use crate::probes::{Probes, has_majority};
-use crate::routes::FIRST_NODE;
 use crate::services::NodeServices;
 use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};
 use mlgw_formats::node_load::NodeLoad;
-use mlgw_formats::schema::{Node, NodeRole, NodeState};
+use mlgw_formats::schema::{DutyPhase, Node, NodeRole, NodeState};
 use mlgw_membership::skew_of;
 use mlgw_metadata::{Catalogue, MemberRole};
 use std::sync::Arc;
@@ -19,8 +18,12 @@ pub struct ClusterStatus {
     pub cluster: ClusterId,
     /// This node.
     pub node: NodeId,
-    /// The node that does what runs once per cluster, if it is known.
+    /// The node that does what runs once per cluster, as the rows name it.
     pub duty: Option<NodeId>,
+    /// Number of its take-over.
+    pub duty_term: u64,
+    /// How far it has taken over.
+    pub duty_phase: DutyPhase,
     /// All nodes with a record, by id.
     pub nodes: Vec<NodeStatus>,
     /// Groups that have a member on this node.
@@ -56,8 +59,8 @@ pub struct NodeStatus {
     pub joined_ms: i64,
     /// True for the node that answers.
     pub is_own: bool,
-    /// True for the node that serves remote-backed buckets and runs jobs.
-    pub is_first: bool,
+    /// True for the duty node, which serves remote-backed buckets and runs jobs.
+    pub is_duty: bool,
     /// True if it answers this node; `None` if it was not called yet.
     pub reachable: Option<bool>,
     /// True if it answers, serves requests and does not stop; `None` if it was not called yet. A gateway
@@ -111,12 +114,15 @@ impl StatusSources<'_> {
     /// Collects the status.
     pub(crate) fn collect(&self) -> ClusterStatus {
         let nodes = self.catalogue.nodes();
+        let duty = self.catalogue.duty();
         let waits = self.waits.lock().values().next().map(ToString::to_string);
         ClusterStatus {
             cluster: self.cluster,
             node: self.own,
-            duty: self.catalogue.leader(crate::facts::SYSTEM_GROUP),
-            nodes: nodes.iter().map(|node| self.node_status(node)).collect(),
+            duty: Some(duty.node_id()).filter(|node| nodes.iter().any(|known| known.node_id() == *node)),
+            duty_term: duty.term,
+            duty_phase: duty.phase(),
+            nodes: nodes.iter().map(|node| self.node_status(node, duty.node_id())).collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
             waits,
             clock: self.clock,
@@ -130,7 +136,7 @@ impl StatusSources<'_> {
         authority_change(&self.catalogue.authorities().ok()?, nodes)
     }
 
-    fn node_status(&self, node: &Node) -> NodeStatus {
+    fn node_status(&self, node: &Node, duty: NodeId) -> NodeStatus {
         let id = node.node_id();
         let is_own = id == self.own;
         NodeStatus {
@@ -143,7 +149,7 @@ impl StatusSources<'_> {
             cluster_version: node.cluster_version,
             joined_ms: node.joined_ms,
             is_own,
-            is_first: id == FIRST_NODE,
+            is_duty: id == duty,
             reachable: if is_own { Some(true) } else { self.probes.answers(id) },
             serves: match is_own {
                 true => Some(self.services.is_serving()),

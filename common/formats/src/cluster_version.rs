@@ -37,13 +37,17 @@ pub const ROTATION_CLUSTER_VERSION: u32 = 5;
 /// removed only while it is draining.
 pub const REPLACEMENT_CLUSTER_VERSION: u32 = 5;
 
+/// The first version whose duty node may change: the row of the duty node, and the terms of commands.
+pub const DUTY_CLUSTER_VERSION: u32 = 5;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
 const _: () = assert!(SERVING_CLUSTER_VERSION < LEASES_CLUSTER_VERSION);
 const _: () = assert!(LEASES_CLUSTER_VERSION == ROTATION_CLUSTER_VERSION);
 const _: () = assert!(ROTATION_CLUSTER_VERSION == REPLACEMENT_CLUSTER_VERSION);
-const _: () = assert!(REPLACEMENT_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(REPLACEMENT_CLUSTER_VERSION == DUTY_CLUSTER_VERSION);
+const _: () = assert!(DUTY_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +73,10 @@ impl Change {
             Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
+            Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
+            Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
+            Self::StepJob(step) if step.duty_term.is_some() => DUTY_CLUSTER_VERSION,
+            Self::RebindBucket(rebind) if rebind.duty_term.is_some() => DUTY_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
@@ -134,15 +142,16 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, REPLACEMENT_CLUSTER_VERSION,
-        REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION, SERVING_CLUSTER_VERSION, check_known,
+        CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION,
+        REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION,
+        SERVING_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
         Change, Command, CreateBucket, CreateSegment, DrainNode, FreezeBucket, LeaseBodies, ObjectCommand,
-        PlaceSegment, PutNode, RemoveNode, RemoveSegment, ReportNode, SealSegment, SetClusterVersion,
-        SetReplicas, SplitKey, ThawBucket,
+        PlaceSegment, PutNode, RemoveNode, RemoveSegment, ReportNode, SealSegment, SetBucketTerm,
+        SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
     };
-    use crate::schema::{Node, Replica};
+    use crate::schema::{Duty, Node, Replica};
 
     #[test]
     fn a_command_of_a_later_version_is_unknown() {
@@ -248,5 +257,20 @@ mod tests {
         assert_eq!(check_known(&remove(false), 2), Ok(()));
         assert_eq!(check_known(&remove(true), 4), unknown);
         assert_eq!(check_known(&remove(true), 5), Ok(()));
+    }
+
+    #[test]
+    fn a_build_of_version_4_knows_no_terms_of_duty() {
+        let step = |duty_term| Command::from(Change::StepJob(StepJob { duty_term, ..StepJob::default() }));
+        assert_eq!(check_known(&step(None), 1), Ok(()));
+        let set = Command::from(Change::SetDuty(SetDuty { duty: Duty::FIRST }));
+        let begins = Command::from(Change::SetBucketTerm(SetBucketTerm { bucket_id: 1, duty_term: 1 }));
+        let object = Command::from(Change::Object(ObjectCommand::default()));
+        assert_eq!(check_known(&object, 1), Ok(()));
+        for later in [step(Some(0)), set, begins, object.of_term(Some(0))] {
+            let unknown = LaterCommand { needs: DUTY_CLUSTER_VERSION, known: 4 };
+            assert_eq!(check_known(&later, 4), Err(unknown));
+            assert_eq!(check_known(&later, 5), Ok(()));
+        }
     }
 }

@@ -17,11 +17,11 @@ pub mod upload;
 
 pub use bucket::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, RemoveBucket, SetBucketState,
-    SplitKey, ThawBucket,
+    SetBucketTerm, SplitKey, ThawBucket,
 };
 pub use cluster::{
     AdmitNode, CreateJoinToken, DrainNode, PutAuthority, RemoveAuthority, RemoveJoinToken, RemoveNode,
-    ReportNode, SetNodeRole,
+    ReportNode, SetDuty, SetNodeRole,
 };
 pub use conditions::{Conditions, EtagCondition};
 pub use dataset::{
@@ -53,7 +53,7 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43"
+            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45"
     )]
     pub change: Option<Change>,
 }
@@ -191,6 +191,12 @@ pub enum Change {
     /// Group 0: changes the list of replicas of a sealed segment.
     #[prost(message, tag = "43")]
     SetReplicas(SetReplicas),
+    /// Group 0: changes the duty node.
+    #[prost(message, tag = "44")]
+    SetDuty(SetDuty),
+    /// Rejects changes of keys of a bucket by earlier terms of duty.
+    #[prost(message, tag = "45")]
+    SetBucketTerm(SetBucketTerm),
 }
 
 impl Command {
@@ -205,7 +211,17 @@ impl Command {
             now_ms: now.as_millis(),
             change: Some(change),
             grows_times: false,
+            duty_term: None,
         }))
+    }
+
+    /// Adds the term of the duty node to a command that changes a key of a remote-backed bucket.
+    #[must_use]
+    pub fn of_term(mut self, duty_term: Option<u64>) -> Self {
+        if let Some(Change::Object(object)) = &mut self.change {
+            object.duty_term = duty_term;
+        }
+        self
     }
 }
 

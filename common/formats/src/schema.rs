@@ -9,6 +9,7 @@ pub mod bucket;
 pub mod copy;
 pub mod credential;
 pub mod dataset;
+pub mod duty;
 pub mod extent;
 pub mod fence;
 pub mod job;
@@ -31,6 +32,7 @@ pub use bucket::{BindMode, Binding, Bucket, BucketState, LockDefault, LockMode, 
 pub use copy::{BlockName, CopyRecord, CopySegment};
 pub use credential::{Credential, Role};
 pub use dataset::{Dataset, DatasetSize, ImportSource, Schedule};
+pub use duty::{Duty, DutyPhase};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
 pub use fence::FencedRange;
 pub use job::{Job, JobCursor, JobKind, JobOrder, JobParams, JobProgress, JobState, MigrateTo};

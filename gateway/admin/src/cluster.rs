@@ -16,15 +16,15 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
-    ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
-    ClusterMemberPart, ClusterNodeInfo, Health, HealthFinding, NewJoinTokenInfo,
+    ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo,
+    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, Health, HealthFinding, NewJoinTokenInfo,
 };
 use mlgw_common::limits::{
     CERTIFICATE_ALERT_DAYS, CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS, JOIN_TOKENS_MAX,
 };
 use mlgw_common::{ClockComparison, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
-use mlgw_formats::schema::NodeState;
+use mlgw_formats::schema::{DutyPhase, NodeState};
 use mlgw_metadata::ProposeError;
 use mlgw_node::{
     ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, LeavingNode, NewToken, NodeStatus, TokenError,
@@ -91,6 +91,14 @@ impl From<TokenError> for ApiError {
     }
 }
 
+const fn duty_phase(phase: DutyPhase) -> ClusterDutyPhase {
+    match phase {
+        DutyPhase::Waiting => ClusterDutyPhase::Waiting,
+        DutyPhase::Writing => ClusterDutyPhase::Writing,
+        DutyPhase::Ended => ClusterDutyPhase::Ended,
+    }
+}
+
 /// Converts a status to its API type, with findings.
 pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Timestamp) -> ClusterInfo {
     let mut findings = cluster_findings(status, now);
@@ -100,6 +108,8 @@ pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Tim
         cluster: status.cluster.to_string(),
         node: status.node.get(),
         duty: status.duty.map(NodeId::get),
+        duty_term: status.duty_term,
+        duty_phase: duty_phase(status.duty_phase),
         waits: status.waits.clone(),
         certificate_expires: status.certificate_expires.to_string(),
         authority_change: status.authority_change.as_ref().map(authority_change_info),
@@ -165,7 +175,7 @@ fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
         cluster_version: node.cluster_version,
         joined: Timestamp(node.joined_ms).to_string(),
         own: node.is_own,
-        first: node.is_first,
+        duty: node.is_duty,
         reachable: node.reachable,
         serves: node.serves,
         used_bytes: node.load.and_then(|load| load.used_bytes),
@@ -218,11 +228,11 @@ fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
             format!("{named} has joined and does not serve yet."),
             "Start it with `mlgw serve`.",
         )),
-        NodeState::Active | NodeState::Draining | NodeState::Leaving if node.is_first => Some(finding(
+        NodeState::Active | NodeState::Draining | NodeState::Leaving if node.is_duty => Some(finding(
             Health::Critical,
             format!(
-                "{named} does not answer; it runs jobs and rules, and serves remote-backed buckets, so their \
-                 requests fail."
+                "{named} does not answer; it runs jobs and rules, and serves remote-backed buckets, until \
+                 another node takes that over."
             ),
             advice,
         )),

@@ -110,7 +110,7 @@ impl From<LeaveError> for ApiError {
         let conflict = |code| Self::new(StatusCode::CONFLICT, code, message.clone());
         match error {
             LeaveError::NoSuchNode { .. } => Self::new(StatusCode::NOT_FOUND, "NoSuchNode", message),
-            LeaveError::FirstNode => conflict("FirstNode"),
+            LeaveError::AtUpstream { .. } => conflict("SegmentsAtUpstream"),
             LeaveError::TooFewNodes { .. } => conflict("TooFewNodes"),
             LeaveError::NotDraining { .. } | LeaveError::NotDrained { .. } => conflict("NodeNotDrained"),
             LeaveError::Answers { .. } => conflict("NodeAnswers"),

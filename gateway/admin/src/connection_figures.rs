@@ -1,5 +1,5 @@
-//! Metrics of the cluster as this node sees it: the other nodes, the Raft groups, its clock and its
-//! certificate; and of the connections with other nodes.
+//! Metrics of the cluster as this node sees it: the other nodes, the Raft groups, its clock, its duty and
+//! its certificate; and of the connections with other nodes.
 //!
 //! Every node exposes its own, also a gateway. They are added up over all other nodes, so the number of
 //! series does not depend on the size of the cluster.
@@ -10,7 +10,7 @@ use mlgw_node::{ChannelTotals, ClusterNode, GroupStatus, NodeStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     CLUSTER_BYTES, CLUSTER_CALLS, CLUSTER_CERTIFICATE, CLUSTER_CLOCK_SKEW, CLUSTER_CONNECTIONS,
-    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_NODES, CLUSTER_STREAMS,
+    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_NODES, CLUSTER_STREAMS, DUTY,
 };
 
 /// Returns the metrics of a node of a cluster.
@@ -19,6 +19,7 @@ pub(super) fn connection_families(cluster: &ClusterNode, now: Timestamp) -> Vec<
     families.push(nodes_family(&status.nodes));
     families.push(groups_family(&status.groups));
     families.push(clock_family(status.clock));
+    families.push(MetricFamily::single(DUTY, level(u64::from(cluster.acts_on_duty()))));
     families.push(certificate_family(status.certificate_expires, now));
     families
 }

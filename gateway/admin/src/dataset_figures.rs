@@ -1,7 +1,7 @@
 //! Metrics of datasets and jobs.
 //!
 //! The bytes by node and tier are those of the last count. The largest datasets have their own series; the
-//! others are summed up as `other`. In a cluster the first node alone counts, for all nodes.
+//! others are summed up as `other`. In a cluster the duty node alone counts, for all nodes.
 
 use super::Admin;
 use mlgw_background::jobs::residency::{Residency, ResidencyPlace};

@@ -1,4 +1,4 @@
-//! Metrics that are counted once per cluster, by its first node, or by a server without peers; with those of
+//! Metrics that are counted once per cluster, by its duty node, or by a server without peers; with those of
 //! the node itself they are all metrics.
 //!
 //! Values are read from their owners at each scrape. The contents of buckets cost one catalogue read per

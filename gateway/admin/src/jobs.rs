@@ -112,6 +112,7 @@ pub(super) async fn cancel(
             node: 0,
             now_ms: shared.clock.now().as_millis(),
             step: Some(JobStep::Cancel(CancelJob {})),
+            duty_term: None,
         };
         let stepped = shared.stored.catalogue.step_job(step).await;
         let job = stepped.map_err(|error| match error {

@@ -109,13 +109,13 @@ pub struct Admin {
     /// Metrics of the server.
     pub metrics: Arc<GatewayMetrics>,
     /// Metrics of the last minute.
-    pub recent: RecentCounters,
+    pub recent: Arc<RecentCounters>,
     /// Audit log of all changes.
     pub audit: Arc<AuditLog>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Configuration and the source of each setting.
-    pub loaded: ArcSwap<LoadedConfig>,
+    pub loaded: Arc<ArcSwap<LoadedConfig>>,
     /// Resources of the machine.
     pub machine: MachineSizes,
     /// Name of this node.
@@ -127,7 +127,7 @@ pub struct Admin {
     /// Rules of signature verification.
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
-    pub ready: AtomicBool,
+    pub ready: Arc<AtomicBool>,
     /// State of the newest backup.
     pub backups: Backups,
     /// Scrub, which verifies stored data.

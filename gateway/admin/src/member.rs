@@ -1,4 +1,4 @@
-//! Admin API of a node of a cluster other than the first one.
+//! Admin API of a node of a cluster other than the duty node.
 //!
 //! It has its probes, metrics and status, its settings and the cluster. Everything else is refused with the
 //! node that has it. [`super::probes`] decides if it is ready. Nothing is stored here besides lines of the
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Reason for which a node that starts is not ready.
 const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
 
-/// Shared state of the handlers on a node other than the first one.
+/// Shared state of the handlers on a node other than the duty node.
 pub struct MemberAdmin {
     /// This node of the cluster.
     pub cluster: ClusterNode,
@@ -50,13 +50,13 @@ pub struct MemberAdmin {
     /// Metrics of the server.
     pub metrics: Arc<GatewayMetrics>,
     /// Metrics of the last minute.
-    pub recent: RecentCounters,
+    pub recent: Arc<RecentCounters>,
     /// Audit log of all changes.
     pub audit: Arc<AuditLog>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Configuration and the source of each setting.
-    pub loaded: ArcSwap<LoadedConfig>,
+    pub loaded: Arc<ArcSwap<LoadedConfig>>,
     /// Resources of the machine.
     pub machine: MachineSizes,
     /// Name of this node.
@@ -68,7 +68,7 @@ pub struct MemberAdmin {
     /// Rules of signature verification: those of [`super::Admin::rules`].
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
-    pub ready: AtomicBool,
+    pub ready: Arc<AtomicBool>,
     /// True for a storage node that waits at its start until a majority of the voters answers.
     pub is_waiting: bool,
     /// The catalogue; on a gateway that of the system group.
@@ -77,7 +77,7 @@ pub struct MemberAdmin {
     pub storage: Option<MemberStorage>,
 }
 
-/// Parts of a storage node other than the first one.
+/// Parts of a storage node other than the duty node.
 pub struct MemberStorage {
     /// The tiers.
     pub tiers: Tiers,
@@ -104,7 +104,7 @@ impl FromRef<Arc<MemberAdmin>> for AdminContext {
     }
 }
 
-/// Returns the router of a listener of a node other than the first one.
+/// Returns the router of a listener of a node other than the duty node.
 pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
     let context = AdminContext::from_ref(admin);
     let signed = axum::middleware::from_fn_with_state(context, require_member_signature);
@@ -199,7 +199,7 @@ impl MemberAdmin {
 }
 
 impl MemberStorage {
-    /// Remote-backed buckets are served by the first node, so there are no clean copies here.
+    /// Remote-backed buckets are served by the duty node, so there are no clean copies here.
     fn figures(&self) -> StorageFigures<'_> {
         StorageFigures {
             tiers: &self.tiers,
@@ -225,10 +225,14 @@ async fn refuse(State(admin): State<Arc<MemberAdmin>>, request: Request) -> ApiE
     }
 }
 
-/// Returns the error for a path that only the first node has.
+/// Returns the error for a path that only the duty node has.
 pub(super) fn other_node(status: &ClusterStatus, path: &str) -> ApiError {
-    let first = status.nodes.iter().find(|node| node.is_first);
-    let owner = first.map_or_else(|| "the node on which `mlgw cluster init` ran".to_owned(), in_sentence);
+    let duty = status.nodes.iter().find(|node| node.is_duty);
+    let owner = match duty {
+        Some(duty) if duty.is_own => "this node, which takes it over now; try again".to_owned(),
+        Some(duty) => in_sentence(duty),
+        None => "the duty node, which this node does not know".to_owned(),
+    };
     let message = format!(
         "In a cluster one node has {path}: {owner}. Send the request to the admin API of that node: run the \
          command there, or give its URL with --endpoint."

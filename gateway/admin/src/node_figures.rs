@@ -1,7 +1,7 @@
 //! Parts of one node from which its metrics and its status are made, and these metrics.
 //!
 //! Every node of a cluster has them, and a server without peers. What is counted once per cluster, such as
-//! the contents of buckets, is added by the first node alone. Values are read from their owners at each
+//! the contents of buckets, is added by the duty node alone. Values are read from their owners at each
 //! scrape; nothing is stored here.
 
 use super::connection_figures::connection_families;
@@ -57,7 +57,7 @@ pub(super) struct NodeFigures<'a> {
 }
 
 impl NodeFigures<'_> {
-    /// Returns the metrics that every node exposes of itself, except those to which the first node adds
+    /// Returns the metrics that every node exposes of itself, except those to which the duty node adds
     /// values of its own: [`StorageFigures::memory_objects_family`] and
     /// [`StorageFigures::upstream_families`].
     ///
@@ -76,7 +76,7 @@ impl NodeFigures<'_> {
         Ok(families)
     }
 
-    /// Returns the metrics of a node that has nothing to add to those of itself: any but the first one.
+    /// Returns the metrics of a node that has nothing to add to those of itself: any but the duty node.
     ///
     /// # Errors
     /// If the catalogue cannot be read.

@@ -1,6 +1,6 @@
 //! Status of one node: on every node of a cluster alike.
 //!
-//! The first node adds what it has for the whole cluster ([`super::status`]). Values are read from their
+//! The duty node adds what it has for the whole cluster ([`super::status`]). Values are read from their
 //! owners at each request; nothing is stored here.
 
 use super::cluster::{cluster_findings, in_sentence};
@@ -70,10 +70,10 @@ pub(super) fn with_findings(mut status: Status, more: Vec<HealthFinding>) -> Sta
     status
 }
 
-/// Returns the description of the first node for another node; `None` on the first node itself.
-pub(super) fn first_node_elsewhere(cluster: &ClusterStatus) -> Option<String> {
-    let first = cluster.nodes.iter().find(|node| node.is_first && !node.is_own);
-    first.map(in_sentence)
+/// Returns the description of the duty node for another node; `None` on the duty node itself.
+pub(super) fn duty_node_elsewhere(cluster: &ClusterStatus) -> Option<String> {
+    let duty = cluster.nodes.iter().find(|node| node.is_duty && !node.is_own);
+    duty.map(in_sentence)
 }
 
 impl NodeFigures<'_> {
@@ -114,7 +114,7 @@ impl NodeFigures<'_> {
             }],
             policy: None,
             process: process_status(ProcessUsage::now()),
-            first_node: self.cluster.and_then(|cluster| first_node_elsewhere(&cluster.status())),
+            duty_node: self.cluster.and_then(|cluster| duty_node_elsewhere(&cluster.status())),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Metrics of the copies of segments on the nodes of a cluster.
 //!
 //! Every storage node exposes the progress of its own copies, and its reads of those of other nodes. Segments
-//! with missing or damaged copies are exposed by the first node of the cluster alone, because every node
+//! with missing or damaged copies are exposed by the duty node of the cluster alone, because every node
 //! counts the same segments.
 
 use super::process_figures::level;

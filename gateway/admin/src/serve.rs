@@ -3,7 +3,7 @@
 use super::error::{no_such_route, probes_only_error, wrong_method};
 use super::routes::{PROBE_ROUTES, api, probe_api};
 use super::{Admin, signed};
-use axum::Router;
+pub use axum::Router;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Request, Version, header};
 use mlgw_listener::Peer;

@@ -17,6 +17,10 @@ pub struct ClusterInfo {
     pub node: u64,
     /// Id of the node that does what runs once per cluster; absent while the responding node knows of none.
     pub duty: Option<u64>,
+    /// Number of the take-over by that node; each one has a higher term than all before it.
+    pub duty_term: u64,
+    /// How far that node has taken over.
+    pub duty_phase: ClusterDutyPhase,
     /// Reason for which a change of a group's members waits; absent if none waits.
     pub waits: Option<String>,
     /// End of the validity of the responding node's certificate. It is renewed earlier.
@@ -108,8 +112,8 @@ pub struct ClusterNodeInfo {
     pub joined: String,
     /// True for the node that responds.
     pub own: bool,
-    /// True for the first node, which runs jobs and rules, and serves remote-backed buckets.
-    pub first: bool,
+    /// True for the duty node, which runs jobs and rules, and serves remote-backed buckets.
+    pub duty: bool,
     /// True if it answers the responding node; absent before the first attempt.
     pub reachable: Option<bool>,
     /// True if it answers, serves requests for objects itself, and does not stop; absent before the first
@@ -208,6 +212,19 @@ pub struct ClusterNodeChange {
     pub node: u64,
     /// State of its membership.
     pub state: ClusterNodeState,
+}
+
+words! {
+    /// Phase of a term of duty.
+    ClusterDutyPhase {
+        /// Runs jobs and rules, and serves remote-backed buckets. A node before it, which was lost, may still
+        /// write at origins, so this one does not yet.
+        Waiting = "waiting",
+        /// Writes at origins too.
+        Writing = "writing",
+        /// Has stopped: another node takes over at once.
+        Ended = "ended",
+    }
 }
 
 words! {

@@ -41,9 +41,10 @@ pub use admin_file::{ADMIN_FILE, AdminFile};
 pub use bindings::{BindRequest, BindingInfo, BindingMode, RefreshRequest, RefreshResult};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use cluster::{
-    ClusterAuthorityChange, ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo,
-    ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole,
-    ClusterNodeState, DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest, ReplaceNodeRequest,
+    ClusterAuthorityChange, ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo,
+    ClusterLeavingInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo,
+    ClusterNodeRole, ClusterNodeState, DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest,
+    ReplaceNodeRequest,
 };
 pub use datasets::{
     DatasetInfo, DatasetList, DatasetReadiness, NewDataset, PinRequest, ResidencyInfo, ResidencyTier,

@@ -41,13 +41,13 @@ pub struct Status {
     pub syncs: Vec<SyncStatus>,
     /// Background jobs.
     pub jobs: Vec<JobStatus>,
-    /// The running policy; absent on a node of a cluster other than the first one, which runs the rules.
+    /// The running policy; absent on a node of a cluster other than the duty node, which runs the rules.
     pub policy: Option<PolicyStatus>,
     /// Resource usage of the process.
     pub process: ProcessStatus,
-    /// The first node of the cluster, which has buckets, datasets, jobs and policies; absent on that node
+    /// The duty node of the cluster, which has buckets, datasets, jobs and policies; absent on that node
     /// itself, and on a server without peers.
-    pub first_node: Option<String>,
+    pub duty_node: Option<String>,
 }
 
 /// The S3 endpoint.

@@ -5,7 +5,8 @@
 //! harmless, because each first checks what is done already. Progress and the resume position are recorded
 //! together every few seconds.
 //!
-//! After a power loss a job resumes from its last recorded position. Later work is found done.
+//! After a power loss a job resumes from its last recorded position, in a cluster on the next duty node.
+//! Later work is found done.
 
 mod census;
 mod clear;
@@ -58,6 +59,8 @@ pub struct Jobs {
     clock: Arc<dyn Clock>,
     /// The same clock, compared with those of other nodes.
     checked_clock: CheckedClock,
+    /// Term of the duty node, which recorded steps carry; `None` without one.
+    duty_term: Option<u64>,
     /// Jobs that are running here.
     live: Mutex<BTreeMap<u64, Arc<RunningJob>>>,
     counts: Mutex<BTreeMap<(JobKind, JobState), u64>>,
@@ -117,7 +120,8 @@ struct JobRun {
 type JobOutcome = Result<Option<DatasetSize>, JobStop>;
 
 impl Jobs {
-    /// Creates the job runner; no job is running yet.
+    /// Creates the job runner; no job is running yet. With the term of a duty node it also continues jobs of
+    /// other nodes.
     #[must_use]
     pub fn new(
         catalogue: Catalogue,
@@ -125,6 +129,7 @@ impl Jobs {
         bound: RemoteBackedBuckets,
         decisions: Decisions,
         clock: CheckedClock,
+        duty_term: Option<u64>,
     ) -> Arc<Self> {
         Arc::new(Self {
             catalogue,
@@ -133,6 +138,7 @@ impl Jobs {
             decisions,
             clock: Arc::new(clock.clone()),
             checked_clock: clock,
+            duty_term,
             live: Mutex::default(),
             counts: Mutex::default(),
             moved: Mutex::default(),

@@ -69,6 +69,11 @@ impl StoredProofs {
 }
 
 impl ObjectVerifier for StoredProofs {
+    /// One node of a cluster compares objects: the duty node.
+    fn is_due(&self) -> bool {
+        !self.catalogue.is_clustered() || self.catalogue.duty().node_id() == self.catalogue.node()
+    }
+
     fn compare(
         &self,
         bucket: BucketId,

@@ -13,8 +13,8 @@ use super::status::without_findings;
 use super::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{
-    ClusterGroupInfo, ClusterInfo, ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState,
-    NewJoinTokenInfo,
+    ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole,
+    ClusterNodeState, NewJoinTokenInfo,
 };
 use mlgw_common::ByteSize;
 
@@ -93,18 +93,26 @@ fn shell_word(word: &str) -> String {
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
+/// Describes the duty node, which runs jobs and rules and serves remote-backed buckets.
+fn duty(cluster: &ClusterInfo) -> String {
+    let Some(node) = cluster.duty else { return "unknown".to_owned() };
+    let phase = match cluster.duty_phase {
+        ClusterDutyPhase::Writing => "",
+        ClusterDutyPhase::Waiting => ", which does not write at origins yet",
+        ClusterDutyPhase::Ended => ", which has stopped: another node takes over",
+    };
+    format!("on node {node}, term {}{phase}", cluster.duty_term)
+}
+
 fn show(cluster: &ClusterInfo) -> String {
     let mut out: String = findings(&cluster.findings).iter().map(|line| text_line(line)).collect();
     if !out.is_empty() {
         out.push('\n');
     }
-    let on_node = |node: Option<u64>| node.map_or_else(|| "unknown".to_owned(), |id| format!("on node {id}"));
-    let first = cluster.nodes.iter().find(|node| node.first).map(|node| node.id);
     out += &pairs(&[
         ("cluster", cluster.cluster.clone()),
         ("this node", cluster.node.to_string()),
-        ("jobs", on_node(first)),
-        ("duty", on_node(cluster.duty)),
+        ("duty", duty(cluster)),
         ("certificate", format!("valid until {}", cluster.certificate_expires)),
         ("authority", authority::line(cluster)),
         ("membership", waits(cluster)),
@@ -225,12 +233,13 @@ fn group_row(group: &ClusterGroupInfo) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_loopback, new_token, shell_word, show, show_token};
+    use super::{duty, is_loopback, new_token, shell_word, show, show_token};
     use crate::canned_server::{CannedServer, response};
     use crate::client::{Client, ServerTarget};
     use mlgw_api::{
-        ClusterCopiesInfo, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo, ClusterMemberPart,
-        ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, Health, HealthFinding, NewJoinTokenInfo,
+        ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterMemberInfo,
+        ClusterMemberPart, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, Health, HealthFinding,
+        NewJoinTokenInfo,
     };
     use mlgw_common::Secret;
     use serde::Serialize;
@@ -246,7 +255,7 @@ mod tests {
             cluster_version: 2,
             joined: "2026-11-27T00:00:00.000Z".into(),
             own: id == 1,
-            first: id == 1,
+            duty: id == 1,
             reachable: Some(true),
             serves: Some(role == ClusterNodeRole::Storage),
             used_bytes: (role == ClusterNodeRole::Storage).then_some(28 << 30),
@@ -262,6 +271,8 @@ mod tests {
             cluster: "00000000000000ab".into(),
             node: 1,
             duty: Some(1),
+            duty_term: 4,
+            duty_phase: ClusterDutyPhase::Writing,
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
             authority_change: None,
@@ -308,12 +319,21 @@ mod tests {
     }
 
     #[test]
+    fn a_status_names_the_duty_node_and_its_phase() {
+        let taken =
+            ClusterInfo { duty: Some(2), duty_term: 6, duty_phase: ClusterDutyPhase::Waiting, ..cluster() };
+        assert_eq!(duty(&taken), "on node 2, term 6, which does not write at origins yet");
+        let ended = ClusterInfo { duty_phase: ClusterDutyPhase::Ended, ..taken.clone() };
+        assert_eq!(duty(&ended), "on node 2, term 6, which has stopped: another node takes over");
+        assert_eq!(duty(&ClusterInfo { duty: None, ..taken }), "unknown");
+    }
+
+    #[test]
     fn a_status_lists_nodes_and_groups() {
         let text = show(&cluster());
         for expected in [
             "cluster      00000000000000ab\n",
-            "jobs         on node 1\n",
-            "duty         on node 1\n",
+            "duty         on node 1, term 4\n",
             "certificate  valid until 2027-11-27T00:00:00.000Z\n",
             "authority    one, in use by every node\n",
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",

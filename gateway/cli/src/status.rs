@@ -73,7 +73,7 @@ fn show(status: &Status) -> String {
     format!("{out}\n{}", syncs(&status.syncs))
 }
 
-/// Formats the facts about the server. Another node than the first one of a cluster has no policy and no jobs
+/// Formats the facts about the server. Another node than the duty node of a cluster has no policy and no jobs
 /// of datasets, and names the node that has them.
 fn facts(status: &Status) -> String {
     let Status { s3, catalogue, process, .. } = status;
@@ -104,7 +104,7 @@ fn facts(status: &Status) -> String {
         ),
     ));
     let rest = "has policies, datasets, jobs and remote-backed buckets";
-    facts.extend(status.first_node.iter().map(|first| ("first node", format!("{first} {rest}"))));
+    facts.extend(status.duty_node.iter().map(|duty| ("duty node", format!("{duty} {rest}"))));
     pairs(&facts)
 }
 
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn another_node_shows_its_own_part_and_names_the_first_node() {
+    fn another_node_shows_its_own_part_and_names_the_duty_node() {
         let mut status = healthy();
-        (status.policy, status.first_node) = (None, Some("node 1 (n1, 10.0.0.1:9002)".into()));
+        (status.policy, status.duty_node) = (None, Some("node 1 (n1, 10.0.0.1:9002)".into()));
         let text = show(&status);
         for says in [
-            "first node  node 1 (n1, 10.0.0.1:9002) has policies, datasets, jobs and remote-backed buckets\n",
+            "duty node  node 1 (n1, 10.0.0.1:9002) has policies, datasets, jobs and remote-backed buckets\n",
             "hot   1000     10.0 GiB  100.0 GiB",
-            "raft        100 commands applied in 5 entries",
+            "raft       100 commands applied in 5 entries",
         ] {
             assert!(text.contains(says), "{says:?} is missing in\n{text}");
         }
@@ -186,7 +186,7 @@ mod tests {
         status.tiers.clear();
         let gateway = show(&status);
         assert!(!gateway.contains("TIER") && gateway.contains("SYNCS OF"), "{gateway}");
-        assert!(!show(&healthy()).contains("first node"));
+        assert!(!show(&healthy()).contains("duty node"));
     }
 
     #[test]

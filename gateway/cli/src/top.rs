@@ -96,8 +96,8 @@ impl StatusPoller {
 
     async fn poll(&mut self) -> Result<StatusPair, CliError> {
         let now: Status = self.client.get("/v1/status").await?;
-        // Another node than the first one of a cluster has no jobs.
-        let JobList { jobs } = match now.first_node {
+        // Another node than the duty node of a cluster has no jobs.
+        let JobList { jobs } = match now.duty_node {
             Some(_) => JobList { jobs: Vec::new() },
             None => self.client.get("/v1/jobs?active=true").await?,
         };
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_jobs_are_requested_from_a_node_that_names_the_first_one() {
-        let status = Status { first_node: Some("node 1".into()), ..healthy() };
+    async fn no_jobs_are_requested_from_a_node_that_names_the_duty_node() {
+        let status = Status { duty_node: Some("node 1".into()), ..healthy() };
         // A second request would meet no server.
         let server = CannedServer::start(vec![json(&status)]);
         let (endpoint, secret) = (server.endpoint(), Secret::new("secret"));

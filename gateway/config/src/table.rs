@@ -242,7 +242,7 @@ settings! {
         /// Directories of its segments, best one for each disk; they must exist.
         dirs: Vec<PathBuf> = "", start;
         /// Name of the upstream to which segments are spilled: from the cold tier, or from the hot tier if
-        /// there is no cold tier. Unset: no spilling to an upstream. In a cluster only the first node spills
+        /// there is no cold tier. Unset: no spilling to an upstream. In a cluster only node 1 spills
         /// to it, and all storage nodes need its settings.
         upstream: Option<String> = "", start;
         /// Start even if segments are missing because a disk or an upstream is lost; reads of them fail.

@@ -28,7 +28,9 @@ impl ObjectLayer {
         now: Timestamp,
         change: ObjectChange,
     ) -> Result<Reply, ProposeError> {
-        let mut command = Arc::new(self.catalogue.object_command(bucket, key, now, change));
+        let command = self.catalogue.object_command(bucket, key, now, change);
+        let duty_term = self.duty_term.filter(|_| bucket.binding.is_some());
+        let mut command = Arc::new(command.of_term(duty_term));
         let mut holds = Vec::new();
         for _ in 0..APPEND_RETRIES_MAX {
             match stage("commit", self.catalogue.propose(Arc::clone(&command))).await {

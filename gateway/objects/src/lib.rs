@@ -40,7 +40,8 @@ use mlgw_segments::tiers::Tiers;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Operations on the objects of a store, with the handles that they use.
+/// Operations on the objects of a store, with the handles that they use. Clones share them.
+#[derive(Clone)]
 pub struct ObjectLayer {
     /// Records of buckets, objects and uploads.
     pub catalogue: Catalogue,
@@ -54,6 +55,8 @@ pub struct ObjectLayer {
     pub etags: EtagSource,
     /// Counts waits and refusals.
     pub metrics: Arc<ObjectMetrics>,
+    /// Term of the duty node of a cluster, which changes of remote-backed buckets carry.
+    pub duty_term: Option<u64>,
 }
 
 impl ObjectLayer {
@@ -63,7 +66,7 @@ impl ObjectLayer {
     pub fn new(catalogue: Catalogue, tiers: Tiers, etags: EtagSource) -> Self {
         let (compressor, metrics, hasher) =
             (Arc::default(), Arc::default(), Md5Hasher::new(Handle::current()));
-        Self { catalogue, tiers, compressor, hasher, etags, metrics }
+        Self { catalogue, tiers, compressor, hasher, etags, metrics, duty_term: None }
     }
 
     /// Returns the bucket `name`.

@@ -1,13 +1,13 @@
 //! The S3 edge of a node: it serves each request itself, or forwards it to a member of the key's group.
 //!
 //! A node without peers serves everything. A member serves all keys except those of remote-backed buckets,
-//! which it forwards to the node that serves them. While it is drained it forwards all changes too. A node
-//! that stores nothing forwards everything; it has no objects and no segments, and needs only the parts of
-//! [`ForwardingEdge`].
+//! which it forwards to the duty node unless it is that itself. While it is drained it forwards all changes
+//! too. A node that stores nothing forwards everything; it has no objects and no segments, and needs only the
+//! parts of [`ForwardingEdge`].
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;
-use crate::member::{is_change, other_owner, source_bucket};
+use crate::member::{MemberGateway, RequestOwner, is_change, owner_of, source_bucket};
 use crate::observed_response::observe_response;
 use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
@@ -18,6 +18,7 @@ use http::Request;
 use http::request::Parts;
 use http_body_util::{BodyDataStream, BodyExt as _};
 use mlgw_common::limits::SMALL_BODY_BYTES;
+use mlgw_common::time::timeout;
 use mlgw_common::{Clock, NodeId};
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::{
@@ -35,7 +36,11 @@ use mlgw_wire::target::{HttpRequestView, Query, RequestTarget};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// Longest time in which a request for a remote-backed bucket waits until this node has taken it over.
+const TAKE_OVER_WAIT: Duration = Duration::from_millis(1500);
 
 /// The S3 edge of a node.
 #[derive(Clone)]
@@ -51,7 +56,7 @@ pub enum S3Edge {
 /// Edge of a member: serves what it owns and forwards the rest.
 pub struct MemberEdge {
     /// Serves the requests that this node owns.
-    pub gateway: Arc<Gateway>,
+    pub gateway: Arc<MemberGateway>,
     /// Forwards the others.
     pub forwarding: ForwardingEdge,
 }
@@ -101,12 +106,16 @@ impl MemberEdge {
             return self.forwarding.handle(Request::from_parts(head, body), peer).await;
         }
         // A target that is not well-formed is refused by any node.
-        let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
-        let other_owner = other_owner(&self.gateway, &head, &target).await;
-        match other_owner {
-            Ok(Some(_)) => self.forwarding.handle(Request::from_parts(head, body), peer).await,
-            Ok(None) => handle(Arc::clone(&self.gateway), Request::from_parts(head, body), peer).await,
-            Err(error) => refuse(&self.gateway, &head, &peer, unavailable(error)),
+        let target = RequestTarget::parse(&head, &self.forwarding.domains).unwrap_or_default();
+        match timeout(TAKE_OVER_WAIT, owner_of(&self.gateway, &head, &target)).await {
+            Ok(Ok(RequestOwner::Here(gateway))) => {
+                handle(gateway, Request::from_parts(head, body), peer).await
+            }
+            // No node serves it yet, which the forwarder finds too.
+            Ok(Ok(RequestOwner::Elsewhere(_))) | Err(_) => {
+                self.forwarding.handle(Request::from_parts(head, body), peer).await
+            }
+            Ok(Err(error)) => refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),
         }
     }
 

@@ -11,7 +11,7 @@
 //! both.
 
 use crate::client_body::ReceivedClientBody;
-use crate::member::{MemberPart, check_clock, is_change, other_owner};
+use crate::member::{MemberGateway, MemberPart, RequestOwner, check_clock, is_change, owner_of};
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -36,7 +36,7 @@ use tokio_util::task::AbortOnDropHandle;
 const ADMIT_WAIT: Duration = Duration::from_millis(FORWARD_ADMIT_WAIT_MS);
 
 /// Reason of the refusal of a request that this node cannot answer now, and another one may.
-const NOT_CURRENT: &str = "no majority confirms the rows of this node";
+const NOT_CURRENT: &str = "no majority confirms the rows of this node, or it takes the bucket over";
 
 /// Reason of the refusal of a change on a node with a wrong clock.
 const CLOCK_DEVIATES: &str = "the clock of this node deviates from those of the others";
@@ -48,7 +48,7 @@ const OTHER_TARGET: &str =
 /// The serving side of forwarding.
 pub struct ForwardedRequests {
     /// Serves the requests.
-    pub gateway: Arc<Gateway>,
+    pub gateway: Arc<MemberGateway>,
     /// Memory of the requests, shared with those that this node receives itself.
     pub memory: RequestMemory,
     /// The range map of this node.
@@ -57,6 +57,7 @@ pub struct ForwardedRequests {
 
 /// A request that this node has accepted.
 struct AdmittedRequest {
+    gateway: Arc<Gateway>,
     head: Parts,
     context: ForwardedContext,
     account: Account,
@@ -69,7 +70,7 @@ impl ForwardedRequests {
     /// Dropping the body of the answer cancels the request.
     pub async fn serve(&self, from: NodeId, head: Bytes, stream: MemberBody) -> OpenedStream {
         match self.admit(head).await {
-            Ok(admitted) => self.begin(from, admitted, stream),
+            Ok(admitted) => Self::begin(from, admitted, stream),
             Err(verdict) => OpenedStream { head: verdict.encode(), body: empty_body() },
         }
     }
@@ -80,42 +81,41 @@ impl ForwardedRequests {
             |error: mlgw_forwarding::HeadError| RoutingVerdict::Refused { reason: error.to_string() };
         let (head, context) = decode_head(head).map_err(refused)?;
         // A target that is not well-formed is refused by the forwarding node, and by any other alike.
-        let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
+        let target = RequestTarget::parse(&head, &self.gateway.load().config.domains).unwrap_or_default();
         if ForwardedTarget::of(route_target(&target)) != context.target {
             return Err(RoutingVerdict::Refused { reason: OTHER_TARGET.to_owned() });
         }
         let table = table_at(self.routes.clone(), context.epoch).await;
         // The map of either node may be older than the bucket.
-        match timeout(ADMIT_WAIT, other_owner(&self.gateway, &head, &target)).await {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(owner))) => {
+        let gateway = match timeout(ADMIT_WAIT, owner_of(&self.gateway, &head, &target)).await {
+            Ok(Ok(RequestOwner::Here(gateway))) => gateway,
+            Ok(Ok(RequestOwner::Elsewhere(owner))) => {
                 return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
             }
             Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
             Err(_) => return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
-        }
+        };
         let is_change = is_change(&head.method);
         let can_answer = |member: &MemberPart| member.has_majorities() || member.reads_stale() && !is_change;
-        if !self.gateway.member.as_ref().is_none_or(can_answer) {
+        if !gateway.member.as_ref().is_none_or(can_answer) {
             return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
         }
         // Another member may store it, under the right time.
-        if is_change && check_clock(&self.gateway).is_err() {
+        if is_change && check_clock(&gateway).is_err() {
             return Err(RoutingVerdict::Busy { reason: CLOCK_DEVIATES.to_owned() });
         }
-        let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
+        let verdict = table.judge(gateway.ids.node(), context.epoch, route_target(&target));
         let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
         let account = self.memory.account(context.client.ip());
         let slot = timeout(ADMIT_WAIT, account.activate()).await.ok().and_then(Result::ok);
         let slot = slot.ok_or_else(|| RoutingVerdict::Busy { reason: "memory".to_owned() })?;
-        Ok(AdmittedRequest { head, context, account, slot, verdict })
+        Ok(AdmittedRequest { gateway, head, context, account, slot, verdict })
     }
 
-    fn begin(&self, from: NodeId, admitted: AdmittedRequest, stream: MemberBody) -> OpenedStream {
-        let AdmittedRequest { head, context, account, slot, verdict } = admitted;
+    fn begin(from: NodeId, admitted: AdmittedRequest, stream: MemberBody) -> OpenedStream {
+        let AdmittedRequest { gateway, head, context, account, slot, verdict } = admitted;
         let (notify, wanted) = is_body_awaited(&head, context.body).then(oneshot::channel).unzip();
         let mut body = ForwardedRequestBody::new(stream, context.body, notify);
-        let gateway = Arc::clone(&self.gateway);
         let answering = async move {
             if is_released_later(&head.method, context.body) {
                 body.released().await?;

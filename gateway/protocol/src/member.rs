@@ -1,22 +1,26 @@
 //! The part of a node in its cluster, as far as requests depend on it.
 //!
 //! A member answers requests for all buckets from its own rows and segments, except those that read or write
-//! a remote-backed bucket, which one node answers. Which buckets are remote-backed follows from the rows of
-//! this node. A bucket that they do not have may be new, so the request waits until they are current. A node
-//! whose clock deviates refuses changes, which it would store with a wrong time. Nothing is stored here.
+//! a remote-backed bucket, which the duty node answers while it has a lease. Which buckets are remote-backed
+//! follows from the rows of this node. A bucket that they do not have may be new, so the request waits until
+//! they are current. A node whose clock deviates refuses changes, which it would store with a wrong time.
+//! Nothing is stored here.
 
 use crate::Gateway;
+use arc_swap::ArcSwap;
 use http::header::{HeaderName, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method};
 use mlgw_common::time::sleep;
 use mlgw_common::{CheckedClock, NodeId};
 use mlgw_metadata::{BarrierError, BarrierScope};
+use mlgw_remote::origin::OriginFence;
 use mlgw_wire::copy_source::CopySource;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::RequestTarget;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -32,6 +36,9 @@ const LOST_WAIT: Duration = Duration::from_millis(500);
 
 /// Request header with the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// Pause before the owner of remote-backed buckets is looked up again while this node takes them over.
+const TAKE_OVER_PAUSE: Duration = Duration::from_millis(20);
 
 /// State of a node that depends on the other nodes, and what it does without them.
 #[derive(Clone, Debug)]
@@ -49,22 +56,23 @@ pub struct MemberView {
 pub struct MemberPart {
     /// Its id, as the value of [`NODE_HEADER`].
     pub(crate) header: HeaderValue,
-    /// The node that answers requests for remote-backed buckets, if it is another one.
-    pub(crate) remote_backed_at: Option<NodeId>,
+    own: NodeId,
+    /// Its permission to serve remote-backed buckets, if this gateway has them.
+    remote_backed: Option<OriginFence>,
     /// Its state that depends on the other nodes.
     view: MemberView,
 }
 
 impl MemberPart {
-    /// Returns the part of the node `own`. Requests for remote-backed buckets are answered by
-    /// `remote_backed_at`.
+    /// Returns the part of the node `own`. With `remote_backed` it answers requests for remote-backed buckets
+    /// itself while it has a lease.
     #[must_use]
-    pub fn new(own: NodeId, remote_backed_at: NodeId, view: MemberView) -> Self {
-        Self {
-            header: HeaderValue::from(own.get()),
-            remote_backed_at: (remote_backed_at != own).then_some(remote_backed_at),
-            view,
-        }
+    pub fn new(own: NodeId, remote_backed: Option<OriginFence>, view: MemberView) -> Self {
+        Self { header: HeaderValue::from(own.get()), own, remote_backed, view }
+    }
+
+    fn serves_remote_backed(&self) -> bool {
+        self.remote_backed.as_ref().is_some_and(OriginFence::holds)
     }
 
     /// True if reads are answered from the rows of this node while no majority confirms them.
@@ -125,18 +133,47 @@ pub(crate) fn check_clock(gateway: &Gateway) -> Result<(), S3Error> {
         .message("The clock of this node deviates from those of the other nodes. Use another node."))
 }
 
-/// Returns the node that answers a request for `target` instead of this one: that of remote-backed buckets,
-/// if the request names such a bucket, also as the source of a copy.
+/// The gateway of a member. It is replaced when the node takes remote-backed buckets over, or hands them
+/// over.
+pub type MemberGateway = ArcSwap<Gateway>;
+
+/// The gateway that answers a request, or the other node that does.
+pub(crate) enum RequestOwner {
+    Here(Arc<Gateway>),
+    Elsewhere(NodeId),
+}
+
+/// Returns the owner of a request for `target`: the duty node, if the request names a remote-backed bucket,
+/// also as the source of a copy; else this node. Waits while this node is about to take such buckets over.
 ///
 /// # Errors
 /// If the rows of buckets may be old, and no leader confirms them.
-pub(crate) async fn other_owner(
+pub(crate) async fn owner_of(
+    gateways: &MemberGateway,
+    head: &Parts,
+    target: &RequestTarget,
+) -> Result<RequestOwner, BarrierError> {
+    loop {
+        let gateway = gateways.load_full();
+        match duty_node_of(&gateway, head, target).await? {
+            None => return Ok(RequestOwner::Here(gateway)),
+            Some(owner) if gateway.member.as_ref().is_none_or(|member| member.own != owner) => {
+                return Ok(RequestOwner::Elsewhere(owner));
+            }
+            Some(_) => sleep(TAKE_OVER_PAUSE).await,
+        }
+    }
+}
+
+/// Returns the duty node if it answers a request for `target`, and this gateway does not.
+async fn duty_node_of(
     gateway: &Gateway,
     head: &Parts,
     target: &RequestTarget,
 ) -> Result<Option<NodeId>, BarrierError> {
-    let Some(member) = &gateway.member else { return Ok(None) };
-    let Some(owner) = member.remote_backed_at else { return Ok(None) };
+    let Some(member) = gateway.member.as_ref().filter(|member| !member.serves_remote_backed()) else {
+        return Ok(None);
+    };
     let source = source_bucket(head);
     let names = || target.bucket.as_deref().into_iter().chain(source.as_deref());
     let catalogue = &gateway.objects.catalogue;
@@ -144,7 +181,7 @@ pub(crate) async fn other_owner(
         member.unless_lost(catalogue.barrier(BarrierScope::System)).await?;
     }
     let is_bound = |name: &str| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
-    Ok(names().any(is_bound).then_some(owner))
+    Ok(names().any(is_bound).then(|| catalogue.duty().node_id()))
 }
 
 /// Returns the bucket of the source of a copy, which a header names, or a parameter of a presigned URL.
@@ -181,7 +218,7 @@ mod tests {
         let majorities = watch::Sender::new(true);
         let clock = CheckedClock::alone(Arc::new(ManualClock::default()));
         let view = MemberView { clock, majorities: majorities.subscribe(), reads_stale: false };
-        let member = MemberPart::new(NodeId(2), NodeId(1), view);
+        let member = MemberPart::new(NodeId(2), None, view);
         let barrier = |after| async move {
             sleep(after).await;
             Ok(())

@@ -2,7 +2,8 @@
 //!
 //! Parts are opened in the order of their dependencies, and listeners open after all of them, so a request
 //! never sees a catalogue that has not replayed its log. Closing uses the reverse order. A node of a cluster
-//! connects to its peers between the catalogue and everything else, which may propose commands.
+//! connects to its peers between the catalogue and everything else, which may propose commands. What only the
+//! duty node of a cluster has begins later, with its term ([`super::duty`]).
 
 use super::ServeError;
 use super::error::io_error;
@@ -21,35 +22,52 @@ use mlgw_background::writeback::Sender;
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
-use mlgw_common::{CheckedClock, Clock};
+use mlgw_common::{CheckedClock, Clock, Lineage};
 use mlgw_config::{Config, EtagKind, MachineSizes};
 use mlgw_credentials::{Keyring, Sealer};
 use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::etag::EtagSource;
-use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, following, learning, system};
+use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, learning, system};
 use mlgw_protocol::upload_ids::UploadIds;
 use mlgw_segments::decisions::Decisions;
-use mlgw_segments::hot::{ObjectVerifier, Scrub, Upstreams};
+use mlgw_segments::hot::{Scrub, Upstreams};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::Tiers;
 use mlgw_store::data_dir::DataDir;
+use mlgw_store::node_file::NodeDescription;
 use mlgw_store::start_reserve;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The open parts of a server that requests use.
+/// The open parts of a server.
 pub(super) struct ServerEngine {
     pub(super) dir: DataDir,
-    /// The node's handle on its cluster; `None` for a server without peers.
-    pub(super) cluster: Option<ClusterNode>,
     /// Its part in the cluster.
     pub(super) part: ClusterPart,
+    pub(super) parts: StorageParts,
     _start_reserve: AbortOnDropHandle<()>,
     /// Locks of segment directories outside the data directory, which has its own lock.
     _segments: Vec<File>,
+    access_journal: AccessJournal,
+    /// Sends dirty writes of a server without peers, unless it was recovered. In a cluster the duty node has
+    /// a sender.
+    sender: Option<Sender>,
+}
+
+/// The parts of a server that requests use. Clones share them. In a cluster the duty node has other
+/// remote-backed buckets and another write-back in each term; those here are empty then.
+#[derive(Clone)]
+pub(super) struct StorageParts {
+    /// Data directory.
+    pub(super) path: PathBuf,
+    pub(super) description: NodeDescription,
+    pub(super) lineage: Lineage,
+    /// The node's handle on its cluster; `None` for a server without peers.
+    pub(super) cluster: Option<ClusterNode>,
     pub(super) machine: MachineSizes,
     pub(super) files: FileBudget,
     pub(super) clock: Arc<dyn Clock>,
@@ -60,10 +78,7 @@ pub(super) struct ServerEngine {
     pub(super) remote_backed: RemoteBackedBuckets,
     pub(super) policy_driver: PolicyDriver,
     pub(super) retention: Arc<RetentionState>,
-    access_journal: AccessJournal,
     pub(super) writeback: WriteBack,
-    /// Sends dirty writes; `None` on a member, which has none, and on a recovered server.
-    sender: Option<Sender>,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
     pub(super) policies: Arc<Policies>,
@@ -71,6 +86,49 @@ pub(super) struct ServerEngine {
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
     pub(super) upload_ids: UploadIds,
+}
+
+impl StorageParts {
+    /// Returns what remote-backed buckets are opened with.
+    pub(super) fn for_remote_backed(&self) -> RemoteBackedParts<'_> {
+        RemoteBackedParts {
+            machine: &self.machine,
+            files: self.files,
+            tiers: &self.tiers,
+            upstreams: &self.upstreams,
+            decisions: &self.decisions,
+            policy_driver: &self.policy_driver,
+        }
+    }
+
+    /// Returns what the write-back of these remote-backed buckets is opened with.
+    pub(super) fn for_write_back(
+        &self,
+        config: &Config,
+        remote_backed: &RemoteBackedBuckets,
+    ) -> WriteBackParts {
+        WriteBackParts {
+            catalogue: self.catalogue.clone(),
+            remote_backed: remote_backed.clone(),
+            clock: Arc::clone(&self.clock),
+            bytes_max: config.dirty_bytes_max(&self.machine),
+            budgets: persist_budgets(config),
+            duty_term: self.objects.duty_term,
+        }
+    }
+
+    /// Starts to collect the facts about this server that rules use. Ends with the policies.
+    pub(super) fn collect_facts(&self) -> impl Future<Output = ()> + Send + use<> {
+        let policy = Arc::downgrade(&self.policies);
+        system::run(policy, self.tiers.clone(), self.remote_backed.clone(), Arc::clone(&self.clock))
+    }
+
+    /// Starts to learn bounds of the policy. Ends with the policies.
+    pub(super) fn learn(&self, config: &Config) -> impl Future<Output = ()> + Send + use<> {
+        let policy = Arc::downgrade(&self.policies);
+        let every = config.policy.learn_every;
+        learning::run(policy, self.policy_driver.clone(), self.checked_clock.clone(), every)
+    }
 }
 
 impl ServerEngine {
@@ -90,51 +148,38 @@ impl ServerEngine {
         remove_leftovers(&dir, &dir.location(config));
         let checked_clock = checked_clock(cluster.as_ref(), &clock);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let proofs = proofs_of(part, &catalogue, &tiers);
-        let scrub = start_scrub(config, &dir, &clock, proofs, &catalogue, &tiers.hot)?;
+        let proofs = Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()));
+        let scrub = start_scrub(config, &dir, &clock, Some(proofs), &catalogue, &tiers.hot)?;
         let policies = policies(config, part, &machine, &clock, &catalogue).await?;
         let PolicyStatistics { policy_driver, retention, access_journal } =
             PolicyStatistics::open(config, &dir, &machine, &policies, &*clock)?;
-        let parts = RemoteBackedParts {
-            machine: &machine,
-            files,
-            tiers: &tiers,
-            upstreams: &upstreams,
-            decisions: &decisions,
-            policy_driver: &policy_driver,
-        };
-        let remote_backed = open_remote_backed(config, part, dir.lineage(), parts).await?;
         let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
-        start_policy_tasks(config, part, &policies, &policy_driver, &checked_clock);
-        start_facts(&policies, &tiers, &remote_backed, &clock);
-        let parts = WriteBackParts {
-            catalogue: catalogue.clone(),
-            remote_backed: remote_backed.clone(),
-            clock: clock.clone(),
-            bytes_max: config.dirty_bytes_max(&machine),
-            budgets: persist_budgets(config),
-        };
-        let (writeback, sender) = write_back(part, parts, &tiers, &decisions)?;
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
         let keyring = open_keyring(cluster.as_ref(), &catalogue, sealer, &clock).await?;
-        Ok(Self {
-            dir,
+        let nowhere = RemoteBackedBuckets::default();
+        let elsewhere = WriteBackParts {
+            catalogue: catalogue.clone(),
+            remote_backed: nowhere.clone(),
+            clock: Arc::clone(&clock),
+            bytes_max: config.dirty_bytes_max(&machine),
+            budgets: persist_budgets(config),
+            duty_term: None,
+        };
+        let mut parts = StorageParts {
+            path: dir.path().to_owned(),
+            description: dir.node().clone(),
+            lineage: dir.lineage(),
             cluster,
-            part,
-            _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
-            _segments: segments,
             machine,
             files,
             clock,
             checked_clock,
             catalogue,
             tiers,
-            remote_backed,
+            remote_backed: nowhere,
             policy_driver,
             retention: Arc::new(retention),
-            access_journal,
-            writeback,
-            sender,
+            writeback: write_back_elsewhere(elsewhere)?,
             upstreams,
             decisions,
             policies,
@@ -142,30 +187,44 @@ impl ServerEngine {
             scrub: Arc::new(scrub),
             keyring,
             upload_ids,
+        };
+        let sender = match part {
+            ClusterPart::Alone | ClusterPart::Recovered => open_alone(config, part, &mut parts).await?,
+            ClusterPart::Storage | ClusterPart::Gateway => None,
+        };
+        Ok(Self {
+            dir,
+            part,
+            parts,
+            _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
+            _segments: segments,
+            access_journal,
+            sender,
         })
     }
 
     /// Makes all state durable and closes the engine.
     pub(super) async fn close(self) {
-        if let Some(cluster) = &self.cluster {
+        let StorageParts { cluster, scrub, remote_backed, tiers, catalogue, decisions, .. } = self.parts;
+        if let Some(cluster) = &cluster {
             cluster.stop_segments();
         }
-        self.scrub.stop();
+        scrub.stop();
         if let Some(sender) = self.sender {
             sender.stop().await;
         }
-        if let Some(copies) = self.remote_backed.copies() {
+        if let Some(copies) = remote_backed.copies() {
             copies.shutdown().await;
         }
         self.access_journal.close();
-        let flash = self.tiers.hot.flash().clone();
-        self.tiers.hot.shutdown().await;
+        let flash = tiers.hot.flash().clone();
+        tiers.hot.shutdown().await;
         flash.save();
-        if let Some(cluster) = self.cluster {
-            member::leave(cluster, &self.catalogue).await;
+        if let Some(cluster) = cluster {
+            member::leave(cluster, &catalogue).await;
         }
-        self.catalogue.shutdown().await;
-        self.decisions.write();
+        catalogue.shutdown().await;
+        decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }
 }
@@ -173,20 +232,6 @@ impl ServerEngine {
 /// Returns the clock of a server, which the other nodes of its cluster confirm if there are any.
 fn checked_clock(cluster: Option<&ClusterNode>, clock: &Arc<dyn Clock>) -> CheckedClock {
     cluster.map_or_else(|| CheckedClock::alone(Arc::clone(clock)), ClusterNode::clock)
-}
-
-/// Opens the queues of write-back, and starts their sender on the node that has them.
-fn write_back(
-    part: ClusterPart,
-    parts: WriteBackParts,
-    tiers: &Tiers,
-    decisions: &Decisions,
-) -> Result<(WriteBack, Option<Sender>), ServeError> {
-    match part {
-        ClusterPart::Alone | ClusterPart::First => start_write_back(parts, tiers, decisions),
-        ClusterPart::Recovered => write_back_stopped(parts),
-        ClusterPart::Member | ClusterPart::Gateway => write_back_elsewhere(parts),
-    }
 }
 
 /// The open catalogue of a server.
@@ -255,39 +300,26 @@ fn policy_driver_blocks_max(machine: &MachineSizes) -> usize {
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
 }
 
-/// Returns what compares objects with their checksums. One node of a cluster does so; each one verifies its
-/// own segments.
-fn proofs_of(part: ClusterPart, catalogue: &Catalogue, tiers: &Tiers) -> Option<Arc<dyn ObjectVerifier>> {
-    part.is_first()
-        .then(|| Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone())) as Arc<dyn ObjectVerifier>)
-}
-
-/// Starts to learn bounds of the policy. A member follows the policy of the first node, which learns.
-fn start_policy_tasks(
+/// Opens what a server without peers has, and the duty node of a cluster: remote-backed buckets, write-back
+/// and the tasks of the policy. A recovered server sends nothing.
+async fn open_alone(
     config: &Config,
     part: ClusterPart,
-    policies: &Arc<Policies>,
-    policy_driver: &PolicyDriver,
-    clock: &CheckedClock,
-) {
-    let policy = Arc::downgrade(policies);
-    if part.is_first() {
-        let every = config.policy.learn_every;
-        tokio::spawn(learning::run(policy, policy_driver.clone(), clock.clone(), every));
+    parts: &mut StorageParts,
+) -> Result<Option<Sender>, ServeError> {
+    let (lineage, means) = (parts.lineage.clone(), parts.for_remote_backed());
+    let remote_backed = open_remote_backed(config, lineage, means, None, &mut None).await?;
+    let means = parts.for_write_back(config, &remote_backed);
+    let (writeback, sender) = if part == ClusterPart::Recovered {
+        (write_back_stopped(means)?, None)
     } else {
-        tokio::spawn(following::run(policy));
-    }
-}
-
-/// Starts to collect the facts about this server that rules use.
-fn start_facts(
-    policies: &Arc<Policies>,
-    tiers: &Tiers,
-    remote_backed: &RemoteBackedBuckets,
-    clock: &Arc<dyn Clock>,
-) {
-    let policy = Arc::downgrade(policies);
-    tokio::spawn(system::run(policy, tiers.clone(), remote_backed.clone(), Arc::clone(clock)));
+        let (writeback, sender) = start_write_back(means, &parts.tiers, &parts.decisions)?;
+        (writeback, Some(sender))
+    };
+    (parts.remote_backed, parts.writeback) = (remote_backed, writeback);
+    tokio::spawn(parts.learn(config));
+    tokio::spawn(parts.collect_facts());
+    Ok(sender)
 }
 
 async fn open_keyring(
@@ -303,7 +335,8 @@ async fn open_keyring(
     }
 }
 
-/// Opens the running policy, including watched files. Those of one node of a cluster count.
+/// Opens the running policy, with the watched files of a server without peers. In a cluster those of the duty
+/// node count.
 async fn policies(
     config: &Config,
     part: ClusterPart,
@@ -316,12 +349,14 @@ async fn policies(
         gpu_count: (config.policy.gpu_count > 0).then_some(config.policy.gpu_count),
         memory_bytes: machine.memory_bytes,
     };
-    let watched = match part.is_first() {
-        true => WatchedPolicyFiles {
-            files: config.policy.files.clone(),
-            frameworks: config.policy.frameworks.clone(),
-        },
-        false => WatchedPolicyFiles::default(),
+    let watched = match part {
+        ClusterPart::Alone | ClusterPart::Recovered => watched_of(config),
+        ClusterPart::Storage | ClusterPart::Gateway => WatchedPolicyFiles::default(),
     };
     Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
+}
+
+/// Returns the policy files that the configuration names.
+pub(super) fn watched_of(config: &Config) -> WatchedPolicyFiles {
+    WatchedPolicyFiles { files: config.policy.files.clone(), frameworks: config.policy.frameworks.clone() }
 }

@@ -1,58 +1,64 @@
 //! The S3 edge of a server: it serves requests, forwards them, or both.
 
-use super::bring_up::ServerEngine;
+use super::bring_up::StorageParts;
 use mlgw_auth::AuthRules;
 use mlgw_common::Clock;
 use mlgw_config::Config;
 use mlgw_forwarding::Forwarder;
-use mlgw_node::{ClusterNode, FIRST_NODE};
+use mlgw_node::ClusterNode;
 use mlgw_protocol::edge::{ForwardingEdge, MemberEdge, S3Edge};
-use mlgw_protocol::member::{MemberPart, MemberView};
+use mlgw_protocol::member::{MemberGateway, MemberPart, MemberView};
 use mlgw_protocol::request_ids::RequestIds;
 use mlgw_protocol::{Gateway, S3Config};
+use mlgw_remote::origin::OriginFence;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_wire::lanes::WorkloadLanes;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Returns the gateway of a server with objects.
-pub(super) fn gateway_of(engine: &ServerEngine, config: &Config, metrics: &Arc<GatewayMetrics>) -> Gateway {
+/// Returns the gateway of a server with objects. In a cluster it serves remote-backed buckets only with the
+/// fence of a term of duty.
+pub(super) fn gateway_of(
+    parts: &StorageParts,
+    config: &Config,
+    metrics: &Arc<GatewayMetrics>,
+    fence: Option<OriginFence>,
+) -> Gateway {
     let domains = domains_of(config);
     let mut rules = AuthRules::new("s3");
     rules.region = config.s3.region_strict.then(|| config.s3.region.clone());
     rules.sigv2 = config.s3.sigv2;
     rules.domains.clone_from(&domains);
     Gateway {
-        objects: Arc::clone(&engine.objects),
-        remote_backed: engine.remote_backed.clone(),
-        policy_driver: engine.policy_driver.clone(),
-        policies: Arc::clone(&engine.policies),
-        writeback: engine.writeback.clone(),
-        keyring: engine.keyring.clone(),
-        upload_ids: engine.upload_ids.clone(),
+        objects: Arc::clone(&parts.objects),
+        remote_backed: parts.remote_backed.clone(),
+        policy_driver: parts.policy_driver.clone(),
+        policies: Arc::clone(&parts.policies),
+        writeback: parts.writeback.clone(),
+        keyring: parts.keyring.clone(),
+        upload_ids: parts.upload_ids.clone(),
         config: S3Config { domains, region: config.s3.region.clone(), rules },
         lanes: lanes_of(config),
         metrics: Arc::clone(metrics),
-        clock: Arc::clone(&engine.clock),
-        ids: Arc::new(RequestIds::new(engine.dir.lineage().node)),
-        member: engine.cluster.as_ref().map(|cluster| member_part(cluster, config)),
+        clock: Arc::clone(&parts.clock),
+        ids: Arc::new(RequestIds::new(parts.lineage.node)),
+        member: parts.cluster.as_ref().map(|cluster| member_part(cluster, config, fence)),
     }
 }
 
 /// Returns the part of a node in its cluster.
-fn member_part(cluster: &ClusterNode, config: &Config) -> MemberPart {
+fn member_part(cluster: &ClusterNode, config: &Config, fence: Option<OriginFence>) -> MemberPart {
     let view = MemberView {
         clock: cluster.clock(),
         majorities: cluster.majorities(),
         reads_stale: config.cluster.read_without_quorum,
     };
-    MemberPart::new(cluster.id(), FIRST_NODE, view)
+    MemberPart::new(cluster.id(), fence, view)
 }
 
-/// Returns the edge of a server with objects. A node of a cluster forwards what it does not own.
-pub(super) fn edge_of(gateway: &Arc<Gateway>, cluster: Option<&ClusterNode>) -> S3Edge {
-    let gateway = Arc::clone(gateway);
-    let Some(cluster) = cluster else { return S3Edge::Local(gateway) };
+/// Returns the edge of a storage node of a cluster, which forwards what it does not own.
+pub(super) fn edge_of(gateways: &Arc<MemberGateway>, cluster: &ClusterNode) -> S3Edge {
+    let gateway = gateways.load();
     let forwarding = ForwardingEdge {
         domains: gateway.config.domains.clone(),
         metrics: Arc::clone(&gateway.metrics),
@@ -61,7 +67,7 @@ pub(super) fn edge_of(gateway: &Arc<Gateway>, cluster: Option<&ClusterNode>) -> 
         routes: cluster.routes(),
         forwarder: forwarder_of(cluster, &gateway.metrics),
     };
-    S3Edge::Member(Arc::new(MemberEdge { gateway, forwarding }))
+    S3Edge::Member(Arc::new(MemberEdge { gateway: Arc::clone(gateways), forwarding }))
 }
 
 /// Returns the edge of a node without objects.

@@ -10,11 +10,12 @@
 //! start replays the log.
 //!
 //! The data directory decides what starts: a server without peers, a storage node of a cluster, or a gateway,
-//! which stores nothing. The first two have the same engine. A server without peers and the first node of a
+//! which stores nothing. The first two have the same engine. A server without peers and the duty node of a
 //! cluster run jobs, rules and write-back over it, and have the whole admin API.
 
 mod banner;
 mod bring_up;
+mod duty;
 mod edge;
 mod error;
 pub mod files;
@@ -140,7 +141,7 @@ impl OpenNode {
         let config = &loaded.config;
         let start = StartResources::take(config, files, Arc::new(SystemClock))?;
         Ok(match start.part {
-            ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::First | ClusterPart::Member => {
+            ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::Storage => {
                 Self::Storage(Box::new(open_storage(loaded, start).await?))
             }
             ClusterPart::Gateway => Self::Gateway(Box::new(GatewayNode::open(config, start).await?)),
@@ -149,11 +150,11 @@ impl OpenNode {
 
     async fn start(&self, loaded: LoadedConfig) -> Result<RunningNode, ServeError> {
         Ok(match self {
-            Self::Storage(engine) => match &engine.cluster {
-                Some(cluster) if !engine.part.is_first() => {
-                    RunningNode::Member(Box::new(RunningMember::serve(engine, cluster, loaded).await?))
+            Self::Storage(engine) => match &engine.parts.cluster {
+                Some(cluster) => {
+                    RunningNode::Member(Box::new(RunningMember::serve(&engine.parts, cluster, loaded).await?))
                 }
-                _ => RunningNode::Server(Box::new(RunningServer::start(engine, loaded).await?)),
+                None => RunningNode::Server(Box::new(RunningServer::start(engine, loaded).await?)),
             },
             Self::Gateway(node) => RunningNode::Member(Box::new(RunningMember::forward(node, loaded).await?)),
         })
@@ -161,7 +162,7 @@ impl OpenNode {
 
     fn cluster(&self) -> Option<&ClusterNode> {
         match self {
-            Self::Storage(engine) => engine.cluster.as_ref(),
+            Self::Storage(engine) => engine.parts.cluster.as_ref(),
             Self::Gateway(node) => Some(&node.cluster),
         }
     }

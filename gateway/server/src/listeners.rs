@@ -8,7 +8,8 @@ use super::ServeError;
 use super::error::io_error;
 use super::files::FileBudget;
 use super::signals::Signals;
-use mlgw_admin::serve::{self, ServedRoutes};
+use arc_swap::ArcSwapOption;
+use mlgw_admin::serve::{self, Router, ServedRoutes};
 use mlgw_admin::{Admin, MemberAdmin, member_router};
 use mlgw_api::{ADMIN_FILE, AdminFile};
 use mlgw_common::limits::ACTIVE_CONNECTION_BYTES;
@@ -98,10 +99,66 @@ impl OpenListeners {
 
 /// The admin API of a server.
 pub(super) enum AdminApi {
-    /// A server with objects.
+    /// A server without peers.
     Server(Arc<Admin>),
-    /// A node that forwards.
-    Member(Arc<MemberAdmin>),
+    /// A node of a cluster. While it is the duty node, it has the whole API.
+    Member(Arc<MemberAdmin>, Arc<DutyAdmin>),
+}
+
+impl AdminApi {
+    /// Returns the choice of the routes of each request.
+    fn routes(
+        &self,
+        served: ServedRoutes,
+    ) -> impl Fn() -> Router + Clone + Send + Sync + Unpin + 'static + use<> {
+        let (own, duty) = match self {
+            Self::Server(admin) => (serve::router(admin, served), Arc::default()),
+            Self::Member(admin, duty) => (member_router(admin, served), Arc::clone(duty)),
+        };
+        move || duty.routes(served).unwrap_or_else(|| own.clone())
+    }
+}
+
+/// The whole admin API of a storage node, while it is the duty node.
+#[derive(Default)]
+pub(super) struct DutyAdmin(ArcSwapOption<DutyRoutes>);
+
+struct DutyRoutes {
+    admin: Arc<Admin>,
+    all: Router,
+    api: Router,
+    probes: Router,
+}
+
+impl DutyAdmin {
+    /// Serves the whole API from now on.
+    pub(super) fn set(&self, admin: &Arc<Admin>) {
+        let router = |served| serve::router(admin, served);
+        self.0.store(Some(Arc::new(DutyRoutes {
+            admin: Arc::clone(admin),
+            all: router(ServedRoutes::All),
+            api: router(ServedRoutes::Api),
+            probes: router(ServedRoutes::Probes),
+        })));
+    }
+
+    /// Serves the API of any node from now on.
+    pub(super) fn clear(&self) {
+        self.0.store(None);
+    }
+
+    /// Returns the state of the whole API, if it is served.
+    pub(super) fn current(&self) -> Option<Arc<Admin>> {
+        self.0.load().as_ref().map(|routes| Arc::clone(&routes.admin))
+    }
+
+    fn routes(&self, served: ServedRoutes) -> Option<Router> {
+        self.0.load().as_ref().map(|routes| match served {
+            ServedRoutes::All => routes.all.clone(),
+            ServedRoutes::Api => routes.api.clone(),
+            ServedRoutes::Probes => routes.probes.clone(),
+        })
+    }
 }
 
 /// Parts of a server that its listeners serve.
@@ -202,12 +259,8 @@ impl BoundListeners {
                 stop: open.side.stop.clone(),
                 tasks: open.side.tasks.clone(),
             };
-            let router = match &admin {
-                AdminApi::Server(admin) => serve::router(admin, served),
-                AdminApi::Member(admin) => member_router(admin, served),
-            };
-            let accepting =
-                side_listener.accept(move |request, peer| serve::handle(router.clone(), request, peer));
+            let routes = admin.routes(served);
+            let accepting = side_listener.accept(move |request, peer| serve::handle(routes(), request, peer));
             open.side.tasks.spawn(accepting);
         }
         open

@@ -85,7 +85,8 @@ async fn is_current(catalogue: &Catalogue) -> bool {
 
 /// Waits until this node has the rows of the system group, its own record among them.
 pub(super) async fn until_member(cluster: &ClusterNode) {
-    let report = || match cluster.status().duty {
+    let leader = || cluster.status().groups.into_iter().find(|group| group.id == 0)?.leader;
+    let report = || match leader() {
         Some(leader) => {
             tracing::info!(%leader, "waiting for the cluster: its rows have not arrived here yet");
         }

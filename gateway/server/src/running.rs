@@ -1,4 +1,4 @@
-//! A running server with objects: its admin API, jobs, rules at rest and listeners.
+//! A running server without peers: its admin API, jobs, rules at rest and listeners.
 //!
 //! Listeners open last, so the first answer already includes everything that was acknowledged before the
 //! restart. A stop is announced, and drains in the reverse order: S3 first, then rules and jobs, then the
@@ -6,10 +6,9 @@
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};
-use super::bring_up::ServerEngine;
-use super::edge::{edge_of, gateway_of};
+use super::bring_up::{ServerEngine, StorageParts};
+use super::edge::gateway_of;
 use super::error::io_error;
-use super::forwarded::ServedRequests;
 use super::listeners::{
     AdminApi, BoundListeners, ListenerServices, OpenListeners, remove_admin_file, request_memory,
 };
@@ -29,17 +28,16 @@ use mlgw_background::jobs::{JobContext, Jobs};
 use mlgw_background::reconciler::{PolicyReconciler, ReconcilerContext};
 use mlgw_background::stored_objects::StoredObjects;
 use mlgw_common::histogram::Durations;
+use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{ConfigSources, LoadedConfig};
 use mlgw_listener::tls::Certificate;
-use mlgw_node::ClusterNode;
-use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::watched_files;
-use mlgw_protocol::Gateway;
-use mlgw_protocol::forwarded::ForwardedRequests;
+use mlgw_protocol::edge::S3Edge;
 use mlgw_telemetry::GatewayMetrics;
+use mlgw_telemetry::audit::AuditLog;
 use mlgw_telemetry::recent::{self, CounterSnapshot, RecentCounters};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -65,48 +63,45 @@ impl RunningServer {
     /// Opens the listeners. `admin.json` and the banner are written before the first connection is accepted,
     /// so they are available to a client that sees `/readyz`.
     pub(super) async fn start(engine: &ServerEngine, loaded: LoadedConfig) -> Result<Self, ServeError> {
-        let config = loaded.config.clone();
+        let (config, parts) = (loaded.config.clone(), &engine.parts);
         let listeners = BoundListeners::open(&config).await?;
-        let admin_file = listeners.write_admin_file(engine.dir.path(), &engine.keyring)?;
-        let mut metrics = metrics_of(&config, engine.dir.node())?;
-        metrics.objects = Arc::clone(&engine.objects.metrics);
-        let metrics = Arc::new(metrics);
-        let jobs = jobs_of(engine);
-        let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, listeners.endpoint.clone())?);
+        let admin_file = listeners.write_admin_file(&parts.path, &parts.keyring)?;
+        let mut metrics = metrics_of(&config, &parts.description)?;
+        metrics.objects = Arc::clone(&parts.objects.metrics);
+        let endpoint = listeners.endpoint.clone();
+        let shared = AdminShared::new(&parts.path, loaded, Arc::new(metrics), endpoint, &parts.clock)?;
+        let jobs = jobs_of(parts, None);
+        let admin = Arc::new(admin_of(parts, &shared, &jobs)?);
         let sampled = Arc::clone(&admin);
         let sampling = keep_samples(move || sampled.recent.push(sampled.sample()));
         let samples = AbortOnDropHandle::new(tokio::spawn(sampling));
         banner::print(&BannerFacts {
             config: &config,
-            data: banner::stored_data(&config, &engine.machine, engine.dir.node()),
-            machine: &engine.machine,
-            files: &engine.files,
-            root: engine.keyring.root(),
+            data: banner::stored_data(&config, &parts.machine, &parts.description),
+            machine: &parts.machine,
+            files: &parts.files,
+            root: parts.keyring.root(),
             endpoint: &listeners.endpoint,
             admin: &listeners.admin_url,
         });
         tracing::info!(
-            endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %engine.dir.node().node,
+            endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %parts.description.node,
             "serving"
         );
         let certificate = listeners.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
-        let watching = watched_files::watch(Arc::clone(&engine.policies));
+        let watching = watched_files::watch(Arc::clone(&parts.policies));
         let policy_watch = AbortOnDropHandle::new(tokio::spawn(watching));
-        let gateway = Arc::new(gateway_of(engine, &config, &metrics));
-        let reconciler = start_duties(engine, &admin, config.policy.look_every);
-        let memory = request_memory(&config, &engine.machine, &metrics);
+        let gateway = gateway_of(parts, &config, &shared.metrics, None);
+        let reconciler = start_work(engine.part, parts, &admin, config.policy.look_every);
         let listeners = listeners.accept(ListenerServices {
             config: &config,
-            files: engine.files,
-            edge: edge_of(&gateway, engine.cluster.as_ref()),
-            memory: memory.clone(),
-            metrics,
+            files: parts.files,
+            edge: S3Edge::Local(Arc::new(gateway)),
+            memory: request_memory(&config, &parts.machine, &shared.metrics),
+            metrics: Arc::clone(&shared.metrics),
             admin: AdminApi::Server(Arc::clone(&admin)),
         });
-        if let Some(cluster) = &engine.cluster {
-            serve_peers(cluster, gateway, memory, &listeners);
-        }
         Ok(Self {
             admin,
             admin_file,
@@ -135,11 +130,8 @@ impl RunningServer {
 
     /// Stops serving after the shutdown delay. Requests in flight are answered within the drain timeout.
     pub(super) async fn drain(self, reason: StopReason, signals: &mut Signals) {
-        let announce = || {
-            self.admin.ready.store(false, Relaxed);
-            self.admin.cluster.iter().for_each(ClusterNode::stop_serving);
-        };
-        let further = first_reason(signals.stop(), until_superseded(self.admin.cluster.as_ref()));
+        let announce = || self.admin.ready.store(false, Relaxed);
+        let further = first_reason(signals.stop(), until_superseded(None));
         announce_stop(reason, self.shutdown_delay, announce, further).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         if let Some(reconciler) = self.reconciler {
@@ -152,22 +144,46 @@ impl RunningServer {
     }
 }
 
-/// Serves requests that other nodes of the cluster forward, and reports to them that this node serves.
-pub(super) fn serve_peers(
-    cluster: &ClusterNode,
-    gateway: Arc<Gateway>,
-    memory: RequestMemory,
-    listeners: &OpenListeners,
-) {
-    let requests = ForwardedRequests { gateway, memory, routes: cluster.routes() };
-    let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
-    cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));
-    cluster.set_serving();
+/// What the admin API of a server has for as long as the server runs.
+#[derive(Clone)]
+pub(super) struct AdminShared {
+    pub(super) metrics: Arc<GatewayMetrics>,
+    pub(super) recent: Arc<RecentCounters>,
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) loaded: Arc<ArcSwap<LoadedConfig>>,
+    pub(super) ready: Arc<AtomicBool>,
+    pub(super) endpoint: String,
+    pub(super) started: Timestamp,
+}
+
+impl AdminShared {
+    pub(super) fn new(
+        data_dir: &Path,
+        loaded: LoadedConfig,
+        metrics: Arc<GatewayMetrics>,
+        endpoint: String,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ServeError> {
+        Ok(Self {
+            recent: Arc::new(RecentCounters::new(CounterSnapshot::take(&metrics, Durations::default()))),
+            metrics,
+            audit: audit_of(&loaded.config, data_dir)?,
+            loaded: Arc::new(ArcSwap::from_pointee(loaded)),
+            ready: Arc::new(AtomicBool::new(true)),
+            endpoint,
+            started: clock.now(),
+        })
+    }
 }
 
 /// Starts jobs and rules at rest, except on a recovered server.
-fn start_duties(engine: &ServerEngine, admin: &Admin, look_every: Duration) -> Option<Arc<PolicyReconciler>> {
-    if engine.part == ClusterPart::Recovered {
+fn start_work(
+    part: ClusterPart,
+    parts: &StorageParts,
+    admin: &Admin,
+    look_every: Duration,
+) -> Option<Arc<PolicyReconciler>> {
+    if part == ClusterPart::Recovered {
         tracing::warn!(
             "this server was recovered from a node of a cluster: write-back, rules and jobs are stopped \
              until `mlgw cluster recover --take-over`"
@@ -175,21 +191,23 @@ fn start_duties(engine: &ServerEngine, admin: &Admin, look_every: Duration) -> O
         return None;
     }
     admin.jobs.start(JobContext {
-        objects: Arc::clone(&engine.objects),
-        policies: Arc::clone(&engine.policies),
-        writeback: engine.writeback.clone(),
+        objects: Arc::clone(&parts.objects),
+        policies: Arc::clone(&parts.policies),
+        writeback: parts.writeback.clone(),
     });
-    let objects = Arc::clone(&engine.objects);
-    Some(PolicyReconciler::start(reconciler_context(admin, engine), objects, look_every))
+    let objects = Arc::clone(&parts.objects);
+    Some(PolicyReconciler::start(reconciler_context(admin, parts), objects, look_every))
 }
 
-fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
+/// Returns the jobs of a server; `duty_term` is that of the duty node of a cluster.
+pub(super) fn jobs_of(parts: &StorageParts, duty_term: Option<u64>) -> Arc<Jobs> {
     Jobs::new(
-        engine.catalogue.clone(),
-        engine.tiers.clone(),
-        engine.remote_backed.clone(),
-        engine.decisions.clone(),
-        engine.checked_clock.clone(),
+        parts.catalogue.clone(),
+        parts.tiers.clone(),
+        parts.remote_backed.clone(),
+        parts.decisions.clone(),
+        parts.checked_clock.clone(),
+        duty_term,
     )
 }
 
@@ -201,52 +219,51 @@ pub(super) async fn keep_samples(push: impl Fn()) {
     }
 }
 
-fn admin_of(
-    engine: &ServerEngine,
-    loaded: LoadedConfig,
-    metrics: &Arc<GatewayMetrics>,
+/// Returns the state of the whole admin API.
+pub(super) fn admin_of(
+    parts: &StorageParts,
+    shared: &AdminShared,
     jobs: &Arc<Jobs>,
-    endpoint: String,
 ) -> Result<Admin, ServeError> {
     Ok(Admin {
         stored: StoredObjects {
-            catalogue: engine.catalogue.clone(),
-            tiers: engine.tiers.clone(),
-            remote_backed: engine.remote_backed.clone(),
+            catalogue: parts.catalogue.clone(),
+            tiers: parts.tiers.clone(),
+            remote_backed: parts.remote_backed.clone(),
         },
-        writeback: engine.writeback.clone(),
-        upstreams: Arc::clone(&engine.upstreams),
-        decisions: engine.decisions.clone(),
-        policies: Arc::clone(&engine.policies),
-        compressor: Arc::clone(&engine.objects.compressor),
+        writeback: parts.writeback.clone(),
+        upstreams: Arc::clone(&parts.upstreams),
+        decisions: parts.decisions.clone(),
+        policies: Arc::clone(&parts.policies),
+        compressor: Arc::clone(&parts.objects.compressor),
         jobs: Arc::clone(jobs),
-        keyring: engine.keyring.clone(),
-        metrics: Arc::clone(metrics),
-        recent: RecentCounters::new(CounterSnapshot::take(metrics, Durations::default())),
-        audit: audit_of(&loaded.config, engine.dir.path())?,
-        clock: Arc::clone(&engine.clock),
-        loaded: ArcSwap::from_pointee(loaded),
-        machine: engine.machine,
-        connections_max: engine.files.connections,
-        node: engine.dir.node().node.to_string(),
-        endpoint,
-        started: engine.clock.now(),
+        keyring: parts.keyring.clone(),
+        metrics: Arc::clone(&shared.metrics),
+        recent: Arc::clone(&shared.recent),
+        audit: Arc::clone(&shared.audit),
+        clock: Arc::clone(&parts.clock),
+        loaded: Arc::clone(&shared.loaded),
+        machine: parts.machine,
+        connections_max: parts.files.connections,
+        node: parts.description.node.to_string(),
+        endpoint: shared.endpoint.clone(),
+        started: shared.started,
         rules: Admin::rules(),
-        ready: AtomicBool::new(true),
+        ready: Arc::clone(&shared.ready),
         backups: mlgw_admin::Backups::default(),
-        scrub: Arc::clone(&engine.scrub),
-        plans: plans_of(engine)?,
+        scrub: Arc::clone(&parts.scrub),
+        plans: plans_of(parts)?,
         policy_plans: mlgw_admin::PolicyPlans::default(),
-        retention: Arc::clone(&engine.retention),
-        policy_driver: engine.policy_driver.clone(),
-        traces: AccessTraces::new(engine.dir.path(), engine.policy_driver.clone(), Arc::clone(&engine.clock)),
+        retention: Arc::clone(&parts.retention),
+        policy_driver: parts.policy_driver.clone(),
+        traces: AccessTraces::new(&parts.path, parts.policy_driver.clone(), Arc::clone(&parts.clock)),
         simulating: tokio::sync::Mutex::default(),
-        cluster: engine.cluster.clone(),
+        cluster: parts.cluster.clone(),
     })
 }
 
 /// Returns the parts that the reconciler works with.
-fn reconciler_context(admin: &Admin, engine: &ServerEngine) -> ReconcilerContext {
+pub(super) fn reconciler_context(admin: &Admin, parts: &StorageParts) -> ReconcilerContext {
     ReconcilerContext {
         stored: admin.stored.clone(),
         policies: Arc::clone(&admin.policies),
@@ -256,13 +273,13 @@ fn reconciler_context(admin: &Admin, engine: &ServerEngine) -> ReconcilerContext
         decisions: admin.decisions.clone(),
         compressor: Arc::clone(&admin.compressor),
         audit: Arc::clone(&admin.audit),
-        clock: engine.checked_clock.clone(),
+        clock: parts.checked_clock.clone(),
         hot_capacity_bytes: admin.loaded.load().config.hot_capacity_bytes(&admin.machine),
     }
 }
 
-fn plans_of(engine: &ServerEngine) -> Result<AccessPlans, ServeError> {
-    let (policy_driver, clock) = (engine.policy_driver.clone(), Arc::clone(&engine.clock));
-    let plans = AccessPlans::open(engine.dir.path(), engine.dir.lineage(), policy_driver, clock);
+fn plans_of(parts: &StorageParts) -> Result<AccessPlans, ServeError> {
+    let (policy_driver, clock) = (parts.policy_driver.clone(), Arc::clone(&parts.clock));
+    let plans = AccessPlans::open(&parts.path, parts.lineage.clone(), policy_driver, clock);
     plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
 }

@@ -1,56 +1,60 @@
-//! A running node of a cluster whose admin API has its own state only: a storage node other than the first
-//! one, or a gateway.
+//! A running node of a cluster: a storage node, or a gateway.
 //!
-//! It opens its listeners in the order of a server with objects. A stop is announced, and drains S3 first and
-//! the admin API last. Nothing is stored here besides `admin.json` and lines of the audit log.
+//! It opens its listeners in the order of a server without peers. A storage node takes part in the choice of
+//! the duty node before. A stop is announced, and drains S3 first, then the duty, and the admin API last.
+//! Nothing is stored here besides `admin.json` and lines of the audit log.
 
 use super::ServeError;
 use super::banner::{self, BannerFacts};
-use super::bring_up::ServerEngine;
+use super::bring_up::StorageParts;
+use super::duty::StorageDuty;
 use super::edge::{edge_of, forwarding_edge, gateway_of};
 use super::files::FileBudget;
+use super::forwarded::ServedRequests;
 use super::gateway_node::GatewayNode;
 use super::listeners::{
-    AdminApi, BoundListeners, ListenerServices, OpenListeners, remove_admin_file, request_memory,
+    AdminApi, BoundListeners, DutyAdmin, ListenerServices, OpenListeners, remove_admin_file, request_memory,
 };
 use super::logging::LogControl;
 use super::reload::ReloadedParts;
-use super::running::{keep_samples, serve_peers};
+use super::running::{AdminShared, keep_samples};
 use super::segment_store;
 use super::signals::Signals;
 use super::start::ClusterPart;
 use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
-use super::telemetry::{audit_of, metrics_of, stop_traces};
-use arc_swap::ArcSwap;
+use super::telemetry::{metrics_of, stop_traces};
 use mlgw_admin::{Admin, MemberAdmin, MemberStorage};
 use mlgw_common::Clock;
-use mlgw_common::histogram::Durations;
 use mlgw_config::{Config, ConfigSources, LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
 use mlgw_listener::tls::Certificate;
 use mlgw_metadata::Catalogue;
-use mlgw_node::ClusterNode;
-use mlgw_store::data_dir::DataDir;
-use mlgw_telemetry::GatewayMetrics;
-use mlgw_telemetry::recent::{CounterSnapshot, RecentCounters};
-use std::path::PathBuf;
+use mlgw_node::{ClusterNode, DutyWork};
+use mlgw_objects::memory::RequestMemory;
+use mlgw_protocol::forwarded::ForwardedRequests;
+use mlgw_protocol::member::MemberGateway;
+use mlgw_store::node_file::NodeDescription;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Parts of a node that its listeners and its admin API need.
 #[derive(Clone, Copy)]
 pub(super) struct MemberParts<'a> {
-    pub(super) dir: &'a DataDir,
+    pub(super) path: &'a Path,
+    pub(super) description: &'a NodeDescription,
     pub(super) catalogue: &'a Catalogue,
     pub(super) cluster: &'a ClusterNode,
     pub(super) machine: &'a MachineSizes,
     pub(super) files: FileBudget,
     pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) keyring: &'a Keyring,
-    /// The engine of a storage node.
-    pub(super) engine: Option<&'a ServerEngine>,
+    /// Further parts of a storage node that serves.
+    pub(super) storage: Option<&'a StorageParts>,
 }
 
 /// A running node.
@@ -61,77 +65,107 @@ pub(super) struct RunningMember {
     _certificate_watch: Option<AbortOnDropHandle<()>>,
     _samples: AbortOnDropHandle<()>,
     listeners: OpenListeners,
+    duty: Option<RunningDuty>,
     shutdown_delay: Duration,
     drain_timeout: Duration,
+}
+
+/// The part of a storage node in the choice of the duty node.
+struct RunningDuty {
+    work: Arc<StorageDuty>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl RunningDuty {
+    /// Ends the duty of this node, if it has it.
+    async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the task of the duty node ended early");
+        }
+        self.work.close().await;
+    }
 }
 
 impl RunningMember {
     /// Starts a node that stores nothing.
     pub(super) async fn forward(node: &GatewayNode, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let GatewayNode { dir, catalogue, cluster, machine, files, clock, keyring, .. } = node;
-        let (files, engine) = (*files, None);
-        let parts = MemberParts { dir, catalogue, cluster, machine, files, clock, keyring, engine };
+        let parts = MemberParts {
+            path: dir.path(),
+            description: dir.node(),
+            catalogue,
+            cluster,
+            machine,
+            files: *files,
+            clock,
+            keyring,
+            storage: None,
+        };
         Self::start(parts, loaded).await
     }
 
     /// Starts a storage node, which also serves requests that other nodes forward to it.
     pub(super) async fn serve(
-        engine: &ServerEngine,
+        storage: &StorageParts,
         cluster: &ClusterNode,
         loaded: LoadedConfig,
     ) -> Result<Self, ServeError> {
-        let ServerEngine { dir, catalogue, machine, files, clock, keyring, .. } = engine;
-        let (files, engine) = (*files, Some(engine));
-        let parts = MemberParts { dir, catalogue, cluster, machine, files, clock, keyring, engine };
+        let StorageParts { path, description, catalogue, machine, files, clock, keyring, .. } = storage;
+        let (files, storage) = (*files, Some(storage));
+        let parts =
+            MemberParts { path, description, catalogue, cluster, machine, files, clock, keyring, storage };
         Self::start(parts, loaded).await
     }
 
     async fn start(parts: MemberParts<'_>, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
-        let MemberParts { dir, cluster, files, clock, keyring, machine, engine, .. } = parts;
+        let MemberParts { cluster, files, clock, machine, storage, .. } = parts;
         let listeners = BoundListeners::open(&config).await?;
-        let admin_file = listeners.write_admin_file(dir.path(), keyring)?;
-        let mut metrics = metrics_of(&config, dir.node())?;
-        if let Some(engine) = engine {
-            metrics.objects = Arc::clone(&engine.objects.metrics);
+        let admin_file = listeners.write_admin_file(parts.path, parts.keyring)?;
+        let mut metrics = metrics_of(&config, parts.description)?;
+        if let Some(storage) = storage {
+            metrics.objects = Arc::clone(&storage.objects.metrics);
         }
-        let metrics = Arc::new(metrics);
-        let admin = Arc::new(member_admin(&parts, loaded, &metrics, listeners.endpoint.clone())?);
+        let shared =
+            AdminShared::new(parts.path, loaded, Arc::new(metrics), listeners.endpoint.clone(), clock)?;
+        let admin = Arc::new(member_admin(&parts, &shared));
         let samples = start_samples(&admin);
-        banner::print(&BannerFacts {
-            config: &config,
-            data: match engine {
-                Some(_) => banner::stored_data(&config, machine, dir.node()),
-                None => banner::forwarded_data(&config, dir.node()),
-            },
-            machine,
-            files: &files,
-            root: keyring.root(),
-            endpoint: &listeners.endpoint,
-            admin: &listeners.admin_url,
-        });
-        tracing::info!(
-            endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %dir.node().node,
-            is_gateway = engine.is_none(), "serving"
-        );
+        announce(&parts, &config, &listeners);
         let certificate = listeners.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
-        let memory = request_memory(&config, machine, &metrics);
-        let gateway = engine.map(|engine| Arc::new(gateway_of(engine, &config, &metrics)));
-        let edge = match &gateway {
-            Some(gateway) => edge_of(gateway, Some(cluster)),
-            None => forwarding_edge(cluster, &config, &metrics, clock),
+        let memory = request_memory(&config, machine, &shared.metrics);
+        let gateways = storage.map(|storage| {
+            let gateway = gateway_of(storage, &config, &shared.metrics, None);
+            Arc::new(MemberGateway::from_pointee(gateway))
+        });
+        let whole_api = Arc::new(DutyAdmin::default());
+        // Before the listeners, so that the first request of a duty node that restarts is served.
+        let duty = match (storage, &gateways) {
+            (Some(storage), Some(gateways)) => {
+                let gateways = Arc::clone(gateways);
+                let work =
+                    StorageDuty::new(storage.clone(), shared.clone(), gateways, Arc::clone(&whole_api));
+                work.adopt_copies().await?;
+                Some(share_duty(cluster, Arc::new(work)).await)
+            }
+            _ => None,
+        };
+        let edge = match &gateways {
+            Some(gateways) => edge_of(gateways, cluster),
+            None => forwarding_edge(cluster, &config, &shared.metrics, clock),
         };
         let listeners = listeners.accept(ListenerServices {
             config: &config,
             files,
             edge,
             memory: memory.clone(),
-            metrics,
-            admin: AdminApi::Member(Arc::clone(&admin)),
+            metrics: shared.metrics,
+            admin: AdminApi::Member(Arc::clone(&admin), whole_api),
         });
-        match gateway {
-            Some(gateway) => serve_peers(cluster, gateway, memory, &listeners),
+        match gateways {
+            Some(gateways) => serve_peers(cluster, gateways, memory, &listeners),
             None => cluster.set_serving(),
         }
         Ok(Self {
@@ -141,7 +175,8 @@ impl RunningMember {
             _certificate_watch: watch,
             _samples: samples,
             listeners,
-            shutdown_delay: shutdown_delay(&config, ClusterPart::Member),
+            duty,
+            shutdown_delay: shutdown_delay(&config, ClusterPart::Storage),
             drain_timeout: config.drain_timeout,
         })
     }
@@ -153,6 +188,9 @@ impl RunningMember {
         parts.reload(&self.admin.loaded, sources, |config: &Config| {
             if let Some(storage) = &self.admin.storage {
                 segment_store::apply_settings(config, &storage.tiers.hot);
+            }
+            if let Some(duty) = &self.duty {
+                duty.work.apply_settings(config);
             }
         });
     }
@@ -166,6 +204,9 @@ impl RunningMember {
         let further = first_reason(signals.stop(), until_superseded(Some(&self.admin.cluster)));
         announce_stop(reason, self.shutdown_delay, announce, further).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
+        if let Some(duty) = self.duty {
+            duty.stop().await;
+        }
         self.listeners.close_side().await;
         stop_traces(&self.admin.metrics).await;
         remove_admin_file(&self.admin_file);
@@ -179,41 +220,78 @@ fn start_samples(admin: &Arc<MemberAdmin>) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(sampling))
 }
 
+/// Takes part in the choice of the duty node from now on.
+async fn share_duty(cluster: &ClusterNode, work: Arc<StorageDuty>) -> RunningDuty {
+    let stop = CancellationToken::new();
+    let shared: Arc<dyn DutyWork> = work.clone();
+    let task = cluster.share_duty(shared, stop.clone()).await;
+    RunningDuty { work, stop, task }
+}
+
+/// Serves requests that other nodes of the cluster forward, and reports to them that this node serves.
+fn serve_peers(
+    cluster: &ClusterNode,
+    gateway: Arc<MemberGateway>,
+    memory: RequestMemory,
+    listeners: &OpenListeners,
+) {
+    let requests = ForwardedRequests { gateway, memory, routes: cluster.routes() };
+    let (stop, tasks) = (listeners.s3.stop.clone(), listeners.s3.tasks.clone());
+    cluster.serve_requests(Arc::new(ServedRequests::new(requests, stop, tasks)));
+    cluster.set_serving();
+}
+
+/// Prints the banner, and logs where the node serves.
+fn announce(parts: &MemberParts<'_>, config: &Config, listeners: &BoundListeners) {
+    let MemberParts { description, machine, files, keyring, storage, .. } = parts;
+    banner::print(&BannerFacts {
+        config,
+        data: match storage {
+            Some(_) => banner::stored_data(config, machine, description),
+            None => banner::forwarded_data(config, description),
+        },
+        machine,
+        files,
+        root: keyring.root(),
+        endpoint: &listeners.endpoint,
+        admin: &listeners.admin_url,
+    });
+    tracing::info!(
+        endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %description.node,
+        is_gateway = storage.is_none(), "serving"
+    );
+}
+
 /// Returns the state of the admin API.
-pub(super) fn member_admin(
-    parts: &MemberParts<'_>,
-    loaded: LoadedConfig,
-    metrics: &Arc<GatewayMetrics>,
-    endpoint: String,
-) -> Result<MemberAdmin, ServeError> {
-    Ok(MemberAdmin {
+pub(super) fn member_admin(parts: &MemberParts<'_>, shared: &AdminShared) -> MemberAdmin {
+    MemberAdmin {
         cluster: parts.cluster.clone(),
         keyring: parts.keyring.clone(),
         connections_max: parts.files.connections,
-        metrics: Arc::clone(metrics),
-        recent: RecentCounters::new(CounterSnapshot::take(metrics, Durations::default())),
-        audit: audit_of(&loaded.config, parts.dir.path())?,
+        metrics: Arc::clone(&shared.metrics),
+        recent: Arc::clone(&shared.recent),
+        audit: Arc::clone(&shared.audit),
         clock: Arc::clone(parts.clock),
-        loaded: ArcSwap::from_pointee(loaded),
+        loaded: Arc::clone(&shared.loaded),
         machine: *parts.machine,
-        node: parts.dir.node().node.to_string(),
-        endpoint,
-        started: parts.clock.now(),
+        node: parts.description.node.to_string(),
+        endpoint: shared.endpoint.clone(),
+        started: shared.started,
         rules: Admin::rules(),
-        ready: AtomicBool::new(true),
+        ready: Arc::clone(&shared.ready),
         is_waiting: false,
         catalogue: parts.catalogue.clone(),
-        storage: parts.engine.map(storage_of),
-    })
+        storage: parts.storage.map(storage_of),
+    }
 }
 
 /// Returns the parts of a storage node that its metrics and its status are made from.
-fn storage_of(engine: &ServerEngine) -> MemberStorage {
+fn storage_of(parts: &StorageParts) -> MemberStorage {
     MemberStorage {
-        tiers: engine.tiers.clone(),
-        upstreams: Arc::clone(&engine.upstreams),
-        decisions: engine.decisions.clone(),
-        scrub: Arc::clone(&engine.scrub),
-        compressor: Arc::clone(&engine.objects.compressor),
+        tiers: parts.tiers.clone(),
+        upstreams: Arc::clone(&parts.upstreams),
+        decisions: parts.decisions.clone(),
+        scrub: Arc::clone(&parts.scrub),
+        compressor: Arc::clone(&parts.objects.compressor),
     }
 }

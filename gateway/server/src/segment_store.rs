@@ -149,10 +149,14 @@ fn remote_tier_options(config: &Config, start: &StartResources, upstreams: &Upst
     RemoteTierOptions {
         upstreams: upstreams.clone(),
         spill_to: match start.part {
-            ClusterPart::Alone | ClusterPart::First => config.cold.upstream.clone(),
-            // A prefix of an upstream belongs to the first server that claims it. Segments of other nodes
-            // stay on their disks, and those of a recovered server until it takes over.
-            ClusterPart::Member | ClusterPart::Gateway | ClusterPart::Recovered => None,
+            ClusterPart::Alone => config.cold.upstream.clone(),
+            // A prefix of an upstream belongs to the first server that claims it: the node on which the
+            // cluster began. Segments of other nodes stay on their disks, and those of a recovered server
+            // until it takes over.
+            ClusterPart::Storage if start.dir.lineage().node == NodeId::SINGLE => {
+                config.cold.upstream.clone()
+            }
+            ClusterPart::Storage | ClusterPart::Gateway | ClusterPart::Recovered => None,
         },
         keys: Arc::new(ObjectKeys(start.sealer.clone())),
         leftovers: start.dir.path().join("upstream-leftovers.json"),

@@ -13,7 +13,6 @@ use mlgw_config::{Config, Durability, MachineSizes};
 use mlgw_credentials::{RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{CatalogueOptions, CheckpointOptions};
-use mlgw_node::FIRST_NODE;
 use mlgw_store::data_dir::{self, DataDir};
 use mlgw_store::node_file::{DirectoryRole, NodeDescription};
 use mlgw_store::{StoreLocation, checkpoint_dir};
@@ -29,11 +28,8 @@ pub(super) enum ClusterPart {
     /// It was recovered from a node of a cluster, and has not taken over. It has no cluster, and runs no
     /// write-back, rules and jobs, because its rows may be older than what the cluster did last.
     Recovered,
-    /// The first node of its cluster: a storage node that also does what runs once per cluster, besides the
-    /// duties of the catalogue.
-    First,
-    /// Another storage node. It serves all objects, and forwards requests for remote-backed buckets.
-    Member,
+    /// A storage node. It serves all objects, and does what runs once per cluster while it is the duty node.
+    Storage,
     /// It forwards all S3 requests, and stores nothing.
     Gateway,
 }
@@ -44,8 +40,7 @@ impl ClusterPart {
         match node.role {
             _ if node.recovered => Self::Recovered,
             _ if !node.is_clustered() => Self::Alone,
-            _ if node.node_id() == FIRST_NODE => Self::First,
-            DirectoryRole::Storage => Self::Member,
+            DirectoryRole::Storage => Self::Storage,
             DirectoryRole::Gateway => Self::Gateway,
         }
     }
@@ -53,12 +48,6 @@ impl ClusterPart {
     /// True if the server has no cluster.
     pub(super) const fn is_alone(self) -> bool {
         matches!(self, Self::Alone | Self::Recovered)
-    }
-
-    /// True if the server has what a cluster has once: jobs, rules, remote-backed buckets and write-back. A
-    /// recovered one has them, and runs neither jobs nor rules nor write-back.
-    pub(super) const fn is_first(self) -> bool {
-        matches!(self, Self::Alone | Self::Recovered | Self::First)
     }
 }
 
@@ -89,9 +78,7 @@ impl StartResources {
             return Err(ServeError::DurabilityOfNode);
         }
         let segments = match part {
-            ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::First | ClusterPart::Member => {
-                lock_segment_dirs(config)?
-            }
+            ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::Storage => lock_segment_dirs(config)?,
             ClusterPart::Gateway => Vec::new(),
         };
         let machine = MachineSizes::detect(&config.segments_dir());
@@ -210,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_has_the_lowest_id_and_other_storage_nodes_are_members() {
+    fn the_part_of_a_server_follows_from_its_directory() {
         let alone = NodeDescription::first(Timestamp(0)).unwrap();
         assert_eq!(ClusterPart::of(&alone), ClusterPart::Alone);
         let recovered = joined(1, DirectoryRole::Storage).recovered().unwrap();
         assert_eq!(ClusterPart::of(&recovered), ClusterPart::Recovered);
         assert_eq!(ClusterPart::of(&recovered.taken_over()), ClusterPart::Alone);
-        assert_eq!(ClusterPart::of(&joined(1, DirectoryRole::Storage)), ClusterPart::First);
-        assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Storage)), ClusterPart::Member);
+        assert_eq!(ClusterPart::of(&joined(1, DirectoryRole::Storage)), ClusterPart::Storage);
+        assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Storage)), ClusterPart::Storage);
         assert_eq!(ClusterPart::of(&joined(2, DirectoryRole::Gateway)), ClusterPart::Gateway);
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum StopReason {
 pub(super) fn shutdown_delay(config: &Config, part: ClusterPart) -> Duration {
     config.s3.shutdown_delay.or_else(|| match part {
         ClusterPart::Alone | ClusterPart::Recovered => Duration::ZERO,
-        ClusterPart::First | ClusterPart::Member | ClusterPart::Gateway => CLUSTER_DELAY,
+        ClusterPart::Storage | ClusterPart::Gateway => CLUSTER_DELAY,
     })
 }
 

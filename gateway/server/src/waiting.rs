@@ -12,8 +12,10 @@ use super::listeners::{
     AdminApi, BoundListeners, ListenerServices, OpenListeners, remove_admin_file, request_memory,
 };
 use super::notify::{ServiceState, notify};
+use super::running::AdminShared;
 use super::running_member::{MemberParts, member_admin};
 use super::start::StartResources;
+use mlgw_admin::MemberAdmin;
 use mlgw_common::time::timeout;
 use mlgw_config::LoadedConfig;
 use mlgw_credentials::Keyring;
@@ -82,10 +84,13 @@ impl WaitingNode {
         let mut metrics = GatewayMetrics::new(config.log.slow_request_ms);
         metrics.forwarding = Some(Arc::default());
         let metrics = Arc::new(metrics);
-        let (keyring, files, engine) = (&keyring, *files, None);
-        let parts = MemberParts { dir, catalogue, cluster, machine, files, clock, keyring, engine };
-        let mut admin = member_admin(&parts, loaded.clone(), &metrics, listeners.endpoint.clone())?;
-        admin.is_waiting = true;
+        let endpoint = listeners.endpoint.clone();
+        let shared = AdminShared::new(dir.path(), loaded.clone(), Arc::clone(&metrics), endpoint, clock)?;
+        let (path, description) = (dir.path(), dir.node());
+        let (keyring, files, storage) = (&keyring, *files, None);
+        let parts =
+            MemberParts { path, description, catalogue, cluster, machine, files, clock, keyring, storage };
+        let admin = MemberAdmin { is_waiting: true, ..member_admin(&parts, &shared) };
         tracing::warn!(
             "most voters do not answer: this node waits for them with S3 at {} and its admin API at {}",
             listeners.endpoint,
@@ -97,7 +102,7 @@ impl WaitingNode {
             edge: forwarding_edge(cluster, config, &metrics, clock),
             memory: request_memory(config, machine, &metrics),
             metrics,
-            admin: AdminApi::Member(Arc::new(admin)),
+            admin: AdminApi::Member(Arc::new(admin), Arc::default()),
         });
         Ok(Self { listeners, admin_file })
     }

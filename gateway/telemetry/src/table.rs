@@ -117,6 +117,8 @@ metrics! {
     CLUSTER_CLOCK_SKEW: Gauge "mlgw_cluster_clock_skew_seconds" []
         "Time of this node less the median of the nodes that answer; with two clocks that differ, the \
          difference of both; without a value while no other node answers"
+    DUTY: Gauge "mlgw_duty" []
+        "1 on the duty node of a cluster while it has a lease and may write at origins, 0 on the others"
     CLUSTER_GROUPS: Gauge "mlgw_cluster_groups" ["led"]
         "Raft groups with a member on this node, by whether it knows a leader and most voters answer: yes, no"
     CLUSTER_CERTIFICATE: Gauge "mlgw_cluster_certificate_remaining_seconds" []
@@ -153,7 +155,7 @@ metrics! {
     QUARANTINED: Gauge "mlgw_quarantined_blocks" ["tier"]
         "Stored blocks of objects that are known to be corrupt; reads of them fail"
     TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
-        "Objects with data in a tier; for the memory tier, cached pieces of objects. The first node of a \
+        "Objects with data in a tier; for the memory tier, cached pieces of objects. The duty node of a \
          cluster alone exposes hot, for all nodes"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
         "Bytes stored in a tier; `copies` are cached data of remote-backed buckets"
@@ -229,9 +231,9 @@ metrics! {
          nodes have it"
     SEGMENTS_BELOW_COPIES: Gauge "mlgw_segments_below_copies" []
         "Sealed segments with fewer intact copies than wanted, on 3 nodes or on all storage nodes if there \
-         are fewer; exposed by the first node of a cluster"
+         are fewer; exposed by the duty node of a cluster"
     SEGMENTS_SUSPECT: Gauge "mlgw_segments_suspect" []
-        "Sealed segments with a copy in which damage was found; exposed by the first node of a cluster"
+        "Sealed segments with a copy in which damage was found; exposed by the duty node of a cluster"
     BUCKET_OBJECTS: Gauge "mlgw_bucket_objects" ["bucket"]
         "Objects of a bucket; the 200 largest buckets, and `other` for the rest"
     BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]
@@ -344,7 +346,7 @@ pub fn documentation() -> String {
          without authentication. Labels are bounded: no label value comes from a request; the 200 largest\n\
          buckets have their own value, and `other` is the rest. Units are part of the names.\n\
          In a cluster each node counts its own requests, disks and connections. Metrics of buckets,\n\
-         datasets, jobs, policies and remote-backed buckets are those of the first node alone.\n\
+         datasets, jobs, policies and remote-backed buckets are those of the duty node alone.\n\
          [OPERATIONS.md](OPERATIONS.md) lists the metrics to watch.\n\n\
          | metric | kind | labels | description |\n| --- | --- | --- | --- |\n",
     );

@@ -92,6 +92,6 @@ pub fn healthy() -> Status {
             open_files: 50,
             open_files_max: 1 << 20,
         },
-        first_node: None,
+        duty_node: None,
     }
 }

@@ -137,6 +137,7 @@ impl From<Reject> for S3Error {
                 .field("ProposedSize", size.to_string()),
             Reject::TooLarge => Self::new(Code::EntityTooLarge),
             Reject::QuotaExceeded { of, excess } => quota_exceeded(&of, excess),
+            Reject::TermEnded { .. } => taken_over(),
             // No S3 request leads to a command that the catalogue rejects with one of these.
             reject @ (Reject::BodyInUse
             | Reject::Malformed { .. }
@@ -155,6 +156,7 @@ impl From<Reject> for S3Error {
             | Reject::NoSuchJob
             | Reject::JobEnded
             | Reject::JobElsewhere { .. }
+            | Reject::DutyTaken { .. }
             | Reject::PolicyChanged { .. }
             | Reject::NoSuchPolicy { .. }
             | Reject::NoSuchJoinToken
@@ -180,6 +182,15 @@ impl From<Reject> for S3Error {
             }
         }
     }
+}
+
+/// Returns the error of a request for a remote-backed bucket that another node has taken over meanwhile.
+#[must_use]
+pub fn taken_over() -> S3Error {
+    S3Error::new(Code::ServiceUnavailable)
+        .field("Reason", "TakenOver")
+        .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
+        .message("Another node takes over this bucket. The change may have been made. Try again.")
 }
 
 fn quota_exceeded(of: &QuotaSubject, excess: Excess) -> S3Error {

@@ -1,13 +1,13 @@
 //! Buckets: the steps of their lifecycle in group 0 and in object groups, each repeatable.
 
-use super::{malformed, ranges, release, usage};
+use super::{duty, malformed, ranges, release, usage};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_common::BucketId;
 use mlgw_common::limits::{BUCKETS_MAX, JOB_ROWS_MAX};
 use mlgw_formats::command::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject, RemoveBucket, Reply,
-    SetBucketState, ThawBucket,
+    SetBucketState, SetBucketTerm, ThawBucket,
 };
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
@@ -79,6 +79,7 @@ pub(super) fn set_state(view: &mut View<'_>, command: &SetBucketState) -> Result
 pub(super) fn rebind(view: &mut View<'_>, command: &RebindBucket) -> Result<Reply, ApplyError> {
     let row = bucket::row(&command.name);
     let mut bucket = bucket_with_id(view, &row, command.bucket_id)?;
+    duty::check_term(view, command.duty_term)?;
     if bucket.binding.as_ref() == Some(&command.to) {
         return Ok(Reply::Bucket(bucket));
     }
@@ -117,7 +118,8 @@ pub(super) fn mirror(view: &mut View<'_>, command: &MirrorBucket) -> Result<Repl
         lock_default: command.lock_default,
         epoch: command.epoch,
         frozen: known.as_ref().is_some_and(|mirror| mirror.frozen),
-        quota: known.and_then(|mirror| mirror.quota),
+        quota: known.as_ref().and_then(|mirror| mirror.quota),
+        duty_term: known.map_or(0, |mirror| mirror.duty_term),
     };
     view.put(row, &mirror);
     Ok(Reply::Done)
@@ -142,6 +144,21 @@ pub(super) fn thaw(view: &mut View<'_>, command: ThawBucket) -> Result<Reply, Ap
     check_epoch(&mirror, command.epoch)?;
     view.put(row, &Mirror { frozen: false, ..mirror });
     Ok(Reply::Done)
+}
+
+pub(super) fn set_term(view: &mut View<'_>, command: SetBucketTerm) -> Result<Reply, ApplyError> {
+    let row = bucket::mirror_row(BucketId(command.bucket_id));
+    let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
+    check_term(&mirror, Some(command.duty_term))?;
+    view.put(row, &Mirror { duty_term: command.duty_term, ..mirror });
+    Ok(Reply::Done)
+}
+
+/// Checks that no later term of duty than that of a command has taken the bucket over. A command without a
+/// term is of a local bucket, or of a build that knows none.
+pub(super) fn check_term(mirror: &Mirror, term: Option<u64>) -> Result<(), Reject> {
+    let known = mirror.duty_term;
+    if term.is_some_and(|term| term < known) { Err(Reject::TermEnded { term: known }) } else { Ok(()) }
 }
 
 /// Checks that the bucket did not become active again since a freeze or thaw was built. A delayed freeze
@@ -180,7 +197,10 @@ mod tests {
     use crate::apply::{apply, seq_of};
     use crate::view::{MemoryRows, View};
     use mlgw_common::BucketId;
-    use mlgw_formats::command::{Change, Command, FreezeBucket, MirrorBucket, Reject, Reply, ThawBucket};
+    use mlgw_formats::command::{
+        Change, Command, DeleteObject, FreezeBucket, MirrorBucket, ObjectChange, ObjectCommand, Reject,
+        Reply, SetBucketTerm, ThawBucket,
+    };
     use mlgw_formats::schema::{Mirror, bucket, decode};
 
     fn applied(rows: &mut MemoryRows, change: Change) -> Result<Reply, Reject> {
@@ -206,6 +226,30 @@ mod tests {
     fn is_frozen(rows: &MemoryRows) -> bool {
         let row = bucket::mirror_row(BucketId(1));
         decode::<Mirror>(&rows.0[&row]).unwrap().frozen
+    }
+
+    #[test]
+    fn a_late_write_of_an_ended_term_of_duty_is_rejected() {
+        let mut rows = MemoryRows::default();
+        let set = |duty_term| Change::SetBucketTerm(SetBucketTerm { bucket_id: 1, duty_term });
+        assert_eq!(applied(&mut rows, set(5)), Err(Reject::NoSuchBucket));
+        applied(&mut rows, mirrored(1)).unwrap();
+        let delete = |duty_term, epoch| {
+            let (key, change) = ("k".into(), Some(ObjectChange::Delete(DeleteObject::default())));
+            let command = ObjectCommand { bucket_id: 1, epoch, key, change, duty_term, ..Default::default() };
+            Change::Object(command)
+        };
+        let is_applied = |reply: Result<Reply, Reject>| matches!(reply, Ok(Reply::Deleted { .. }));
+        assert!(is_applied(applied(&mut rows, delete(Some(4), 1))));
+        applied(&mut rows, set(5)).unwrap();
+        let ended = Err(Reject::TermEnded { term: 5 });
+        assert_eq!(applied(&mut rows, delete(Some(4), 1)), ended);
+        assert_eq!(applied(&mut rows, set(4)), ended);
+        // A new epoch keeps the term, and a local write has none.
+        applied(&mut rows, mirrored(2)).unwrap();
+        assert_eq!(applied(&mut rows, delete(Some(4), 2)), ended);
+        assert!(is_applied(applied(&mut rows, delete(Some(5), 2))));
+        assert!(is_applied(applied(&mut rows, delete(None, 2))));
     }
 
     #[test]

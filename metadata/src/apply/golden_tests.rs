@@ -20,7 +20,8 @@ use std::fmt::Write;
 fn on(key: &str, change: ObjectChange) -> Change {
     let key = key.to_owned();
     let change = Some(change);
-    let command = ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1000, change, grows_times: false };
+    let command =
+        ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1000, change, ..ObjectCommand::default() };
     Change::Object(command)
 }
 

@@ -2,7 +2,7 @@
 //! command.
 
 use super::bucket::next_id;
-use super::malformed;
+use super::{duty, malformed};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{JOB_ROWS_MAX, JOBS_KEPT_MAX};
@@ -62,7 +62,10 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
         return Err(Reject::JobEnded.into());
     }
     let Some(step) = &command.step else { return Err(malformed("the job step is empty")) };
-    let is_elsewhere = job.state() == JobState::Running && job.node != command.node;
+    duty::check_term(view, command.duty_term)?;
+    // A node of the present term takes over what the duty node before it left.
+    let takes_over = command.duty_term.is_some() && matches!(step, JobStep::Acquire(_));
+    let is_elsewhere = job.state() == JobState::Running && job.node != command.node && !takes_over;
     match step {
         JobStep::Cancel(_) if job.state() == JobState::Running => job.cancel_asked = true,
         JobStep::Cancel(_) => {

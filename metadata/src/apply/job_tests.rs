@@ -5,10 +5,11 @@ use crate::view::{MemoryRows, RowReader as _, View};
 use mlgw_common::limits::{DATASETS_MAX, JOBS_KEPT_MAX};
 use mlgw_formats::command::{
     CancelJob, Change, ClaimJob, Command, CreateJob, DeleteDataset, EndJob, JobStep, PutDataset, Reject,
-    Reply, StepJob, UpdateJobProgress,
+    Reply, SetDuty, StepJob, UpdateJobProgress,
 };
 use mlgw_formats::schema::{
-    Dataset, DatasetSize, Job, JobCursor, JobKind, JobParams, JobProgress, JobState, Schedule, dataset, job,
+    Dataset, DatasetSize, Duty, DutyPhase, Job, JobCursor, JobKind, JobParams, JobProgress, JobState,
+    Schedule, dataset, job,
 };
 
 #[derive(Default)]
@@ -51,8 +52,22 @@ impl Bench {
     }
 
     fn step(&mut self, id: u64, node: u64, step: JobStep) -> Result<Job, Reject> {
-        let step = StepJob { dataset: "d".into(), job: id, node, now_ms: 50, step: Some(step) };
+        self.step_of_term(id, node, None, step)
+    }
+
+    fn step_of_term(
+        &mut self,
+        id: u64,
+        node: u64,
+        duty_term: Option<u64>,
+        step: JobStep,
+    ) -> Result<Job, Reject> {
+        let step = StepJob { dataset: "d".into(), job: id, node, now_ms: 50, step: Some(step), duty_term };
         self.apply(Change::StepJob(step)).map(job_of)
+    }
+
+    fn set_duty(&mut self, node: u64, term: u64, phase: DutyPhase) -> Result<Reply, Reject> {
+        self.apply(Change::SetDuty(SetDuty { duty: Duty { node, term, phase: phase as i32 } }))
     }
 
     fn end(&mut self, id: u64, state: JobState) -> Result<Job, Reject> {
@@ -135,6 +150,41 @@ fn a_job_belongs_to_one_node_and_resumes_from_its_last_progress() {
     let not_over = bench.end(id, JobState::Running);
     assert!(matches!(not_over, Err(Reject::Malformed { .. })), "{not_over:?}");
     assert_eq!(bench.step(id + 1, 1, JobStep::Acquire(ClaimJob {})), Err(Reject::NoSuchJob));
+}
+
+#[test]
+fn the_next_duty_node_takes_a_job_over_and_the_former_one_records_nothing_any_more() {
+    let mut bench = Bench::with_dataset();
+    let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
+    let acquire = || JobStep::Acquire(ClaimJob {});
+    let progress = JobProgress { objects_done: 3, ..JobProgress::default() };
+    let note = UpdateJobProgress { progress, cursor: Some(JobCursor { part: 0, after: "k3".into() }) };
+    // Term 0 is that of node 1, without a row.
+    bench.step_of_term(id, 1, Some(0), acquire()).unwrap();
+    bench.step_of_term(id, 1, Some(0), JobStep::Progress(note.clone())).unwrap();
+    let taken = Err(Reject::DutyTaken { node: 1, term: 0 });
+    assert_eq!(bench.step_of_term(id, 2, Some(1), acquire()), taken, "its term has not begun");
+    bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
+    let taken = bench.step_of_term(id, 2, Some(1), acquire()).unwrap();
+    assert_eq!((taken.node, taken.starts, taken.progress.objects_done), (2, 2, 3));
+    assert_eq!(taken.cursor.map(|cursor| cursor.after), Some("k3".into()));
+    let refused = Err(Reject::DutyTaken { node: 2, term: 1 });
+    assert_eq!(bench.step_of_term(id, 1, Some(0), JobStep::Progress(note)), refused);
+    assert_eq!(bench.step_of_term(id, 1, Some(0), acquire()), refused);
+}
+
+#[test]
+fn a_term_of_duty_begins_once() {
+    let mut bench = Bench::default();
+    bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
+    let refused = Err(Reject::DutyTaken { node: 2, term: 1 });
+    assert_eq!(bench.set_duty(3, 1, DutyPhase::Waiting), refused);
+    assert_eq!(bench.set_duty(1, 0, DutyPhase::Ended), refused);
+    assert_eq!(bench.set_duty(3, 2, DutyPhase::Writing), refused, "node 2 has not stopped");
+    bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
+    bench.set_duty(2, 1, DutyPhase::Writing).unwrap();
+    bench.set_duty(2, 1, DutyPhase::Ended).unwrap();
+    bench.set_duty(3, 2, DutyPhase::Writing).unwrap();
 }
 
 #[test]

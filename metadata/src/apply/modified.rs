@@ -111,7 +111,15 @@ mod tests {
         /// Applies a change; returns the time in its reply and the stored time.
         fn change(&mut self, change: ObjectChange, grows_times: bool) -> [i64; 2] {
             let (key, change) = ("k".to_owned(), Some(change));
-            let command = ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1, change, grows_times };
+            let command = ObjectCommand {
+                bucket_id: 1,
+                epoch: 1,
+                key,
+                now_ms: 1,
+                change,
+                grows_times,
+                duty_term: None,
+            };
             let reply = self.apply(Change::Object(command));
             let Reply::Written(written) = reply else { panic!("{reply:?}") };
             let stored: ObjectVersion = decode(&self.rows.0[&object::row(BucketId(1), b"k")]).unwrap();

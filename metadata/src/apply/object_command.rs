@@ -1,7 +1,7 @@
 //! Changes of one key: the checks of its bucket, then the change of the object or upload.
 
 use super::object_target::ObjectTarget;
-use super::{malformed, object, upload};
+use super::{bucket, malformed, object, upload};
 use crate::view::{ApplyError, View};
 use mlgw_common::Seq;
 use mlgw_common::limits::KEY_LEN_MAX;
@@ -17,6 +17,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
     if mirror.epoch != command.epoch {
         return Err(Reject::StaleEpoch.into());
     }
+    bucket::check_term(&mirror, command.duty_term)?;
     if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
         return Err(malformed("the key is empty or too long"));
     }

@@ -126,7 +126,14 @@ struct Run {
 fn on(bucket_id: u64, key: &str, change: ObjectChange) -> Change {
     let key = key.to_owned();
     let change = Some(change);
-    Change::Object(ObjectCommand { bucket_id, epoch: 1, key, now_ms: 1000, change, grows_times: false })
+    Change::Object(ObjectCommand {
+        bucket_id,
+        epoch: 1,
+        key,
+        now_ms: 1000,
+        change,
+        ..ObjectCommand::default()
+    })
 }
 
 fn name(key: u8) -> String {

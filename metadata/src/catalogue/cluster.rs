@@ -4,16 +4,16 @@
 use super::{Catalogue, ProposeError, read};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
-use mlgw_common::NodeId;
 use mlgw_common::limits::{AUTHORITIES_MAX, JOIN_TOKENS_MAX};
+use mlgw_common::{BucketId, NodeId};
 use mlgw_formats::cluster_version::{REPLACEMENT_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION};
 use mlgw_formats::command::{
-    AdmitNode, Change, Command, CreateJoinToken, DrainNode, PutAuthority, RemoveAuthority, RemoveJoinToken,
-    RemoveNode, Reply, ReportNode, SetNodeRole,
+    AdmitNode, Change, Command, CreateJoinToken, DrainNode, PutAuthority, Reject, RemoveAuthority,
+    RemoveJoinToken, RemoveNode, Reply, ReportNode, SetBucketTerm, SetDuty, SetNodeRole,
 };
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::{
-    AuthorityRecord, JoinTokenRecord, Node, NodeRole, RecordedStart, decode, join_token,
+    AuthorityRecord, Duty, JoinTokenRecord, Node, NodeRole, RecordedStart, decode, join_token,
 };
 use std::sync::Arc;
 
@@ -262,6 +262,39 @@ impl Catalogue {
     /// Those of [`Catalogue::propose`].
     pub async fn remove_authority(&self, number: u64) -> Result<(), ProposeError> {
         self.propose_change(Change::RemoveAuthority(RemoveAuthority { number })).await.map(drop)
+    }
+
+    /// The duty node, as the rows of this node name it.
+    #[must_use]
+    pub fn duty(&self) -> Duty {
+        self.inner.resident.duty()
+    }
+
+    /// Changes the duty node, or how far it has taken over.
+    ///
+    /// # Errors
+    /// [`Reject::DutyTaken`](mlgw_formats::command::Reject::DutyTaken) if the present duty may not be
+    /// followed by this one; those of [`Catalogue::propose`].
+    pub async fn set_duty(&self, duty: Duty) -> Result<(), ProposeError> {
+        self.propose_change(Change::SetDuty(SetDuty { duty })).await.map(drop)
+    }
+
+    /// Has changes of keys of a remote-backed bucket rejected that are of an earlier term of duty. One that a
+    /// former duty node sent late is not carried out after this.
+    ///
+    /// # Errors
+    /// [`Reject::TermEnded`](mlgw_formats::command::Reject::TermEnded) if a later term has begun; those of
+    /// [`Catalogue::propose`].
+    pub async fn set_bucket_term(&self, bucket: BucketId, duty_term: u64) -> Result<(), ProposeError> {
+        let set = SetBucketTerm { bucket_id: bucket.0, duty_term };
+        for group in self.inner.groups_of(bucket) {
+            match self.inner.propose_to(group, Arc::new(Command::from(Change::SetBucketTerm(set)))).await {
+                // The bucket is being deleted.
+                Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn now_ms(&self) -> i64 {

@@ -16,8 +16,8 @@ use mlgw_formats::schema::meta::{ClusterVersion, Counter, MetaRow};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
-    Bucket, Credential, Dataset, Job, Node, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
-    segment,
+    Bucket, Credential, Dataset, Duty, Job, Node, Partition, PolicyVersion, SegmentRecord, decode, job,
+    partition, segment,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,6 +28,9 @@ use tokio::sync::Notify;
 
 /// Key of the row with the cluster's version.
 const CLUSTER_VERSION_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::ClusterVersion as u8];
+
+/// Key of the row with the duty node.
+const DUTY_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::Duty as u8];
 
 /// Key of the row with the next node's id.
 const NEXT_NODE_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::NextNode as u8];
@@ -55,6 +58,7 @@ pub(crate) struct Resident {
     /// The newest cluster version that this build knows.
     pub(super) known_version: u32,
     cluster_version: AtomicU32,
+    duty: RwLock<Duty>,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
     /// Nodes by id, removed ones that have a row included.
@@ -94,6 +98,7 @@ impl Resident {
             node,
             known_version,
             cluster_version: AtomicU32::new(FIRST_CLUSTER_VERSION),
+            duty: RwLock::new(Duty::FIRST),
             buckets: RwLock::default(),
             credentials: RwLock::default(),
             nodes: RwLock::default(),
@@ -168,6 +173,16 @@ impl Resident {
     /// The version of the cluster.
     pub(crate) fn cluster_version(&self) -> u32 {
         self.cluster_version.load(Ordering::Acquire)
+    }
+
+    /// The duty node.
+    pub(crate) fn duty(&self) -> Duty {
+        *self.duty.read()
+    }
+
+    fn set_duty(&self, row: &[u8]) -> Result<(), StoreError> {
+        *self.duty.write() = decode(row)?;
+        Ok(())
     }
 
     fn set_cluster_version(&self, row: &[u8]) -> Result<(), StoreError> {
@@ -317,6 +332,10 @@ impl Watcher for Resident {
         if let Some(Some(row)) = changes.get(CLUSTER_VERSION_ROW.as_slice()) {
             self.set_cluster_version(row)?;
         }
+        if let Some(Some(row)) = changes.get(DUTY_ROW.as_slice()) {
+            self.set_duty(row)?;
+            self.node_changed.notify_waiters();
+        }
         for (row, change) in resident_changes(changes) {
             self.set(row, change.as_deref())?;
         }
@@ -335,6 +354,9 @@ impl Watcher for Resident {
         }
         if let Some(row) = rows.get(&CLUSTER_VERSION_ROW)? {
             self.set_cluster_version(&row)?;
+        }
+        if let Some(row) = rows.get(&DUTY_ROW)? {
+            self.set_duty(&row)?;
         }
         // Each map is replaced as a whole: no reader misses a row meanwhile, and so denies what exists.
         let fresh = Self::new(self.node, self.known_version, FRESH_OBJECTS_BYTES);

@@ -4,7 +4,7 @@
 use super::model_tests::{copy_dir, four_groups};
 use super::testing::{NOW, bucket, delete, do_put, key, name, new_bucket, put, version};
 use super::{Catalogue, DeleteBucketError, NewBucket, ProposeError};
-use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
+use mlgw_formats::cluster_version::{DUTY_CLUSTER_VERSION, SERVING_CLUSTER_VERSION};
 use mlgw_formats::command::{
     Change, Command, CreateBucket, FreezeBucket, MirrorBucket, Reject, Reply, SetBucketState, ThawBucket,
 };
@@ -154,6 +154,29 @@ async fn a_command_with_a_stale_epoch_is_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_write_of_an_ended_term_of_duty_is_rejected_in_every_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
+    catalogue.raise_cluster_version(DUTY_CLUSTER_VERSION).await.unwrap();
+    let (alpha, other) = (bucket(&catalogue, "alpha").await, bucket(&catalogue, "other").await);
+    catalogue.set_bucket_term(alpha.bucket_id(), 3).await.unwrap();
+    for object in ["a", "b", "m", "z"] {
+        for (of, term, is_late) in [(&alpha, 2, true), (&alpha, 3, false), (&other, 2, false)] {
+            let body = catalogue.body_id().await.unwrap();
+            let command = Command::object(of, &key(object), NOW, put(version(body, 1)));
+            let written = catalogue.propose(command.of_term(Some(term))).await;
+            match is_late {
+                true => assert_eq!(written, Err(Reject::TermEnded { term: 3 }.into()), "{object}"),
+                false => assert!(matches!(written, Ok(Reply::Written(_))), "{object}: {written:?}"),
+            }
+        }
+    }
+    let gone = catalogue.set_bucket_term(mlgw_common::BucketId(99), 3).await;
+    assert_eq!(gone, Ok(()), "its bucket is being deleted");
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_into_a_frozen_bucket_waits_for_the_decision() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
@@ -208,20 +231,20 @@ async fn rebinding_is_idempotent_and_requires_the_current_binding() {
     let new = NewBucket { region: "r".into(), binding: Some(to("old")), ..new_bucket("alpha") };
     let alpha = catalogue.create_bucket(new).await.unwrap();
     let native = bucket(&catalogue, "native").await;
-    let refused = catalogue.rebind_bucket(&native, to("old"), to("new")).await;
+    let refused = catalogue.rebind_bucket(&native, to("old"), to("new"), None).await;
     assert_eq!(refused, Err(ProposeError::Rejected(Reject::BucketBusy)), "it is not bound at all");
-    let refused = catalogue.rebind_bucket(&alpha, to("other"), to("new")).await;
+    let refused = catalogue.rebind_bucket(&alpha, to("other"), to("new"), None).await;
     assert_eq!(refused, Err(ProposeError::Rejected(Reject::BucketBusy)));
     assert_eq!(catalogue.bucket("alpha").unwrap(), alpha);
     for _ in 0..2 {
-        let moved = catalogue.rebind_bucket(&alpha, to("old"), to("new")).await.unwrap();
+        let moved = catalogue.rebind_bucket(&alpha, to("old"), to("new"), None).await.unwrap();
         assert_eq!((moved.binding.clone(), moved.epoch), (Some(to("new")), alpha.epoch));
         assert_eq!(catalogue.bucket("alpha").unwrap(), moved);
     }
     let catalogue = kill_and_reopen(catalogue, &one, &two).await;
     assert_eq!(catalogue.bucket("alpha").unwrap().binding, Some(to("new")));
     catalogue.delete_bucket(&name("alpha")).await.unwrap();
-    let refused = catalogue.rebind_bucket(&alpha, to("new"), to("old")).await;
+    let refused = catalogue.rebind_bucket(&alpha, to("new"), to("old"), None).await;
     assert_eq!(refused, Err(ProposeError::Rejected(Reject::NoSuchBucket)));
     catalogue.shutdown().await;
 }

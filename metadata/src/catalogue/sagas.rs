@@ -73,8 +73,9 @@ impl CatalogueInner {
         bucket: &Bucket,
         from: Binding,
         to: Binding,
+        duty_term: Option<u64>,
     ) -> Result<Arc<Bucket>, ProposeError> {
-        let rebind = RebindBucket { name: bucket.name.clone(), bucket_id: bucket.id, from, to };
+        let rebind = RebindBucket { name: bucket.name.clone(), bucket_id: bucket.id, from, to, duty_term };
         match self.lead_saga(Change::RebindBucket(rebind)).await? {
             Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
             other => unreachable_reply(&other),

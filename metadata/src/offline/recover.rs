@@ -22,7 +22,9 @@ use mlgw_common::{Identity, Lineage, NodeId, SegmentTier, Timestamp};
 use mlgw_formats::command::{BeginIncarnation, Change, Command};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Member, MembershipRecord, MetaRow, Voters};
-use mlgw_formats::schema::{Node, Replica, SegmentRecord, SegmentState, decode, encode, node};
+use mlgw_formats::schema::{
+    Duty, DutyPhase, Job, JobState, Node, Replica, SegmentRecord, SegmentState, decode, encode, node,
+};
 use mlgw_formats::store_files;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -137,10 +139,28 @@ fn system_changes(
     changes.insert(node::row(NodeId::SINGLE), Some(encode(&own)));
     changes.insert(MetaRow::NextNode.row(), None);
     changes.extend(timeline_changes(recovery.lineage.own, state)?);
+    changes.extend(duty_changes(state)?);
     for (key, value) in state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)? {
         let record: SegmentRecord = decode(&value)?;
         let end = ends.get(&record.id).copied().unwrap_or(0);
         changes.insert(key, Some(encode(&recovered_segment(record, recovery.node, end))));
+    }
+    Ok(changes)
+}
+
+/// Ends the term of duty of a node that is destroyed, and assigns its running jobs to the survivor. Terms go
+/// on from there, because the groups reject earlier ones.
+fn duty_changes(state: &impl RowReader) -> Result<RowChanges, StoreError> {
+    let mut changes = RowChanges::new();
+    if let Some(known) = state.get(&Duty::row())? {
+        let ended = Duty { node: NodeId::SINGLE.0, phase: DutyPhase::Ended as i32, ..decode(&known)? };
+        changes.insert(Duty::row(), Some(encode(&ended)));
+    }
+    for (key, value) in state.range(&Family::Job.start(), &Family::Job.end(), usize::MAX)? {
+        let job: Job = decode(&value)?;
+        if job.state() == JobState::Running {
+            changes.insert(key, Some(encode(&Job { node: NodeId::SINGLE.0, ..job })));
+        }
     }
     Ok(changes)
 }
@@ -189,8 +209,8 @@ mod tests {
         Counter, EarlierTimelines, LogPosition, Member, MembershipRecord, MetaRow, Timeline, Voters,
     };
     use mlgw_formats::schema::{
-        AuthorityRecord, Extent, JoinTokenRecord, Node, NodeState, Replica, SegmentRecord, SegmentState,
-        authority, decode, encode, join_token, node, segment,
+        AuthorityRecord, Duty, DutyPhase, Extent, Job, JobState, JoinTokenRecord, Node, NodeState, Replica,
+        SegmentRecord, SegmentState, authority, decode, encode, job, join_token, node, segment,
     };
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -231,6 +251,10 @@ mod tests {
         put(&mut rows, MetaRow::NextJob.row(), &Counter { next: 3 });
         put(&mut rows, MetaRow::Incarnation.row(), &Timeline { cluster: 5, incarnation: 6 });
         put(&mut rows, segment::row(mlgw_common::SegmentId(7)), &segment_on(&[1, 2], SegmentState::Sealed));
+        put(&mut rows, Duty::row(), &Duty { node: 2, term: 7, phase: DutyPhase::Waiting as i32 });
+        let job_of = |id, node, state: JobState| Job { id, node, state: state as i32, ..Job::default() };
+        put(&mut rows, job::row("d", 1), &job_of(1, 2, JobState::Running));
+        put(&mut rows, job::row("d", 2), &job_of(2, 0, JobState::Queued));
         let own = Identity { cluster: ClusterId(8), node: NodeName(2), incarnation: Incarnation(9) };
         let recovery = CatalogueRecovery {
             old: Path::new("old"),
@@ -251,6 +275,11 @@ mod tests {
         assert_eq!(counter(MetaRow::NextBody), Some(500 + RECOVERY_SKIPPED_IDS));
         assert_eq!(counter(MetaRow::NextSegment), Some(60 + RECOVERY_SKIPPED_IDS));
         assert_eq!((counter(MetaRow::NextNode), counter(MetaRow::NextJob)), (None, Some(3)));
+        let duty = rows.get(&Duty::row()).unwrap().unwrap();
+        let ended = Duty { node: 1, term: 7, phase: DutyPhase::Ended as i32 };
+        assert_eq!(decode::<Duty>(&duty).unwrap(), ended);
+        let node_of = |id| decode::<Job>(&rows.get(&job::row("d", id)).unwrap().unwrap()).unwrap().node;
+        assert_eq!([1, 2].map(node_of), [1, 0], "the survivor continues the jobs of the others");
         let timeline = rows.get(&MetaRow::Incarnation.row()).unwrap().unwrap();
         assert_eq!(decode::<Timeline>(&timeline).unwrap(), Timeline { cluster: 8, incarnation: 9 });
         let earlier = rows.get(&MetaRow::EarlierTimelines.row()).unwrap().unwrap();

@@ -148,6 +148,7 @@ fn write(client: u64, value: u64) -> Arc<Command> {
         now_ms: NOW.0,
         change: Some(ObjectChange::Put(put)),
         grows_times: false,
+        duty_term: None,
     })))
 }
 

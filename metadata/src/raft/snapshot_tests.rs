@@ -48,6 +48,7 @@ pub(super) fn put(i: u64) -> Command {
         now_ms: NOW.0,
         change: Some(ObjectChange::Put(put)),
         grows_times: false,
+        duty_term: None,
     }))
 }
 

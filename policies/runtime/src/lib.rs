@@ -59,7 +59,7 @@ pub struct Policies {
     built_in: BuiltInLayers,
     server: ServerProfile,
     system: ArcSwap<SystemFacts>,
-    watched: WatchedPolicyFiles,
+    watched: ArcSwap<WatchedPolicyFiles>,
     running: ArcSwap<RunningPolicy>,
     program: watch::Sender<Arc<Program>>,
     learning: watch::Sender<bool>,
@@ -262,7 +262,7 @@ impl Policies {
             built_in,
             server: place,
             system: ArcSwap::from_pointee(SystemFacts { server: place, ..SystemFacts::default() }),
-            watched,
+            watched: ArcSwap::from_pointee(watched),
             program: watch::Sender::new(Arc::clone(&running.program)),
             learning: watch::Sender::new(running.is_learning()),
             rule_uptime: RuleUptime::new(&running.program, versions.iter().map(|version| &**version)),
@@ -271,10 +271,16 @@ impl Policies {
             refusals: Mutex::default(),
             last_check: tokio::sync::Mutex::default(),
         });
-        if !policies.watched.is_empty() {
+        if !policies.watched.load().is_empty() {
             watched_files::check(&policies).await;
         }
         Ok(policies)
+    }
+
+    /// Replaces the watched files. They are read by [`watched_files::watch`]. In a cluster those of the duty
+    /// node count.
+    pub fn set_watched(&self, watched: WatchedPolicyFiles) {
+        self.watched.store(Arc::new(watched));
     }
 
     /// Returns the running policy.

@@ -78,7 +78,7 @@ impl Policies {
         sum: Vec<u8>,
     ) -> Result<(), PolicyError> {
         let changing = self.lock_for_change().await?;
-        let by = ChangeAuthor { who: self.watched.names(), ..ChangeAuthor::default() };
+        let by = ChangeAuthor { who: self.watched.load().names(), ..ChangeAuthor::default() };
         let (given, files) =
             (SubmittedFiles::of(&files), Some(merged_with_running(files, &self.running().files)));
         let draft =

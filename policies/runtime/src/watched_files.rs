@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<PolicyFile, String> {
 pub async fn watch(policies: Arc<Policies>) {
     let mut looks = mlgw_common::time::interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(mlgw_common::time::MissedTickBehavior::Delay);
-    while !policies.watched.is_empty() {
+    while !policies.watched.load().is_empty() {
         looks.tick().await;
         check(&policies).await;
     }
@@ -130,7 +130,7 @@ pub(super) type WatchedChecksum = Result<Vec<u8>, String>;
 /// Checks the files once, and applies them if they have changed.
 pub(super) async fn check(policies: &Arc<Policies>) {
     let mut seen = policies.last_check.lock().await;
-    let watched = policies.watched.clone();
+    let watched = policies.watched.load_full();
     let read = tokio::task::spawn_blocking(move || watched.read()).await;
     let read = read.unwrap_or_else(|error| Err(error.to_string()));
     let found = read.as_ref().map(|held| held.sum.clone()).map_err(Clone::clone);

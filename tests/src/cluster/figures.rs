@@ -54,11 +54,13 @@ fn every_node_has_its_own_status_and_its_own_metrics() {
         let objects = scrape.sum("mlgw_bucket_objects", &[]);
         assert_eq!(objects > 0.5, id == FIRST, "node {id} has {objects} objects");
 
+        assert_eq!(scrape.sum("mlgw_duty", &[]) > 0.5, id == FIRST, "node {id}");
+
         let status = document(&cluster, id, &["status"]);
         let tiers = status["tiers"].as_array().expect("tiers");
         assert_eq!(tiers.is_empty(), id == GATEWAY, "node {id}: {status:#}");
         assert_eq!(status["policy"].is_null(), id != FIRST, "node {id}: {status:#}");
-        let first = status["first_node"].as_str().unwrap_or_default();
+        let first = status["duty_node"].as_str().unwrap_or_default();
         assert_eq!(first.starts_with("node 1 ("), id != FIRST, "node {id}: {status:#}");
     }
 }

@@ -291,7 +291,7 @@ fn a_node_describes_all_nodes(cluster: &TestCluster, own: usize) {
     for node in &view.nodes {
         let role = if node.id == GATEWAY { "gateway" } else { "storage" };
         assert_eq!(
-            (node.role.as_str(), node.own, node.first),
+            (node.role.as_str(), node.own, node.duty),
             (role, node.id == own, node.id == FIRST),
             "{node:?}"
         );

@@ -189,12 +189,43 @@ fn a_node_takes_the_place_of_another_one_which_is_removed_by_itself() {
 }
 
 #[test]
+fn the_first_node_leaves_like_any_other_one_and_its_duty_moves_before() {
+    const ASKED: usize = 2;
+    let mut cluster = four();
+    let (writer, key) = (cluster.client(ASKED), "before-the-drain");
+    cluster.block_on(put(&writer, key)).expect("stored");
+    run(&cluster, ASKED, &["drain", "1"]);
+    wait_until("another node has the duty", || {
+        let view = cluster.view(ASKED);
+        view.duty_acts() && view.duty.is_some_and(|duty| duty != FIRST)
+    });
+    wait_at_most(MINUTELY_MAX, "no segment needs the node", || {
+        cluster.view(ASKED).leaving.iter().any(|left| (left.node, left.done) == (FIRST, true))
+    });
+    run(&cluster, ASKED, &["remove", "1", "--yes"]);
+    wait_until("the first node is removed", || {
+        cluster.view(ASKED).node(FIRST).is_some_and(|node| node.state == "removed")
+    });
+    cluster.until_refused(FIRST);
+    let duty = cluster.duty_at(ASKED).expect("a duty node is known");
+    let (output, status) = cluster.member(duty).setup.command(&["bucket", "list"]);
+    assert_eq!(status, Some(0), "{output}");
+    for id in cluster.running() {
+        let client = cluster.client(id);
+        cluster.block_on(async {
+            for key in keys_before().chain([key.to_owned()]) {
+                assert_reads(&client, &key).await;
+            }
+        });
+    }
+}
+
+#[test]
 fn what_would_leave_too_few_nodes_is_refused_and_a_drain_can_be_ended() {
     let mut cluster = TestCluster::three_with(small_segments);
     let client = cluster.client(LEAVING);
     cluster.block_on(put(&client, "kept")).expect("stored");
     assert_refused(&cluster, &["drain", "2"], "--to-copies 2");
-    assert_refused(&cluster, &["drain", "1", "--to-copies", "2"], "it cannot leave");
     let (output, status) = command(&cluster, FIRST, &["drain", "9"]);
     assert!(status == Some(1) && output.contains("Node 9 is not in the cluster"), "{output}");
     assert_refused(&cluster, &["remove", "2", "--yes"], "is not drained");

@@ -179,6 +179,8 @@ fn files_of_deleted_objects_are_removed_from_every_node() {
             client.delete(BUCKET, &key).await.expect("deleted");
         }
     });
+    // The restarts have moved the duty for a while.
+    cluster.until_first_has_duty();
     let words = ["tier", "compact", "--dead-percent", "1", "--wait"];
     let (output, status) = cluster.member(FIRST).setup.command(&words);
     assert_eq!(status, Some(0), "{output}");

@@ -29,7 +29,7 @@ pub(super) const BUCKET: &str = "cluster-tests";
 pub(super) const SYSTEM_GROUP: u32 = 0;
 /// Group of the buckets that exist before the cluster.
 pub(super) const OBJECT_GROUP: u32 = 1;
-/// The first node: that of `mlgw cluster init`, which also serves remote-backed buckets and runs jobs.
+/// The first node: that of `mlgw cluster init`. It has the duty until another node takes it over.
 pub(crate) const FIRST: usize = 1;
 /// Storage nodes of a whole cluster, which all serve requests.
 pub(super) const STORAGE: [usize; 3] = [FIRST, 2, 3];
@@ -99,11 +99,13 @@ pub(super) fn node_of_head(head: &str) -> Option<usize> {
     nodes.next().map(|(_, value)| parse_node(value))
 }
 
-/// The node that leads a group of a cluster of three storage nodes: the first node for the system group, and
-/// one storage node after the other for groups of objects.
-fn assigned_leader(group: u32) -> usize {
-    let turn = usize::try_from(group.saturating_sub(1)).expect("small");
-    STORAGE[turn % STORAGE.len()]
+/// True if a node leads a group of a cluster of three storage nodes as long as nothing changes: any of them
+/// the system group, and one after the other the groups of objects.
+fn is_assigned(group: u32, node: usize) -> bool {
+    match group {
+        SYSTEM_GROUP => STORAGE.contains(&node),
+        group => STORAGE[usize::try_from(group - 1).expect("small") % STORAGE.len()] == node,
+    }
 }
 
 /// Settings for three object groups.
@@ -211,6 +213,7 @@ impl TestCluster {
         cluster.join("storage");
         cluster.join("storage");
         cluster.until_settled();
+        cluster.until_first_has_duty();
         cluster
     }
 
@@ -221,6 +224,7 @@ impl TestCluster {
             cluster.join(role);
         }
         cluster.until_settled();
+        cluster.until_first_has_duty();
         cluster
     }
 
@@ -232,6 +236,7 @@ impl TestCluster {
             cluster.join(role);
         }
         cluster.until_settled();
+        cluster.until_first_has_duty();
         let client = cluster.client(FIRST);
         cluster.block_on(async {
             for bucket in &SPREAD[1..] {
@@ -245,10 +250,35 @@ impl TestCluster {
     pub(super) fn until_settled(&self) {
         wait_until("three nodes vote in every group, and the assigned ones lead", || {
             self.group_ids().into_iter().all(|group| {
-                let found = self.group(group).filter(|found| found.leader == Some(assigned_leader(group)));
+                let found = self.group(group);
+                let found = found.filter(|of| of.leader.is_some_and(|id| is_assigned(group, id)));
                 found.is_some_and(|found| found.with_part("voter") == STORAGE.into())
             })
         });
+    }
+
+    /// The duty node, as a running node describes it.
+    pub(super) fn duty_at(&self, id: usize) -> Option<usize> {
+        self.view(id).duty
+    }
+
+    /// The duty node, as the first running node describes it.
+    pub(super) fn duty(&self) -> usize {
+        self.duty_at(self.running()[0]).expect("a duty node is known")
+    }
+
+    /// Waits until the duty has returned to the first node.
+    pub(super) fn until_first_has_duty(&self) {
+        wait_until("the first node has the duty", || {
+            let view = self.view(FIRST);
+            view.duty == Some(FIRST) && view.duty_acts() && self.has_whole_api(FIRST)
+        });
+    }
+
+    /// True if the duty of this node has begun: only then it has the whole admin API.
+    pub(super) fn has_whole_api(&self, id: usize) -> bool {
+        let client = self.process(id).admin_client();
+        self.block_on(client.call_admin(Method::GET, "/v1/datasets", &Value::Null)).is_ok()
     }
 
     /// Waits until every group is led by a running node.

@@ -7,6 +7,10 @@ use serde::Deserialize;
 /// The cluster as one of its nodes describes it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterView {
+    pub(super) duty: Option<usize>,
+    pub(super) duty_term: u64,
+    /// `waiting`, `writing` or `ended`.
+    pub(super) duty_phase: String,
     pub(super) findings: Vec<FindingView>,
     pub(super) authority_change: Option<AuthorityChangeView>,
     pub(super) copies: CopiesView,
@@ -54,7 +58,7 @@ pub(super) struct NodeView {
     pub(super) role: String,
     pub(super) state: String,
     pub(super) own: bool,
-    pub(super) first: bool,
+    pub(super) duty: bool,
     pub(super) reachable: Option<bool>,
     pub(super) clock_skew_ms: Option<i64>,
 }
@@ -77,6 +81,11 @@ pub(super) struct GroupMemberView {
 }
 
 impl ClusterView {
+    /// True if the duty node may write at origins.
+    pub(super) fn duty_acts(&self) -> bool {
+        self.duty_phase == "writing"
+    }
+
     pub(super) fn node(&self, id: usize) -> Option<&NodeView> {
         self.nodes.iter().find(|node| node.id == id)
     }

@@ -45,15 +45,15 @@ use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::DecisionReason;
 use mlgw_formats::schema::{BindMode, Binding, Bucket, CopyRecord, ObjectVersion};
 use mlgw_policies::Op;
-use mlgw_remote::origin::{ListPage, ListQuery, ObjectPart, Origin, OriginError, OriginMetrics};
+use mlgw_remote::origin::{ListPage, ListQuery, ObjectPart, Origin, OriginError, OriginFence, OriginMetrics};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use rebinding::BucketRebinding;
 use response_tail::{ResponseTail, ResponseTails};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use write_order::WriteOrdering;
@@ -108,6 +108,8 @@ struct RemoteBackedState {
     answers: [AtomicU64; 4],
     write_order: WriteOrdering,
     rebinding: BucketRebinding,
+    /// Permission of this node of a cluster.
+    fence: OnceLock<OriginFence>,
     /// Start of this instance.
     started: Timestamp,
 }
@@ -143,8 +145,18 @@ impl RemoteBackedBuckets {
             answers: Default::default(),
             write_order: WriteOrdering::default(),
             rebinding: BucketRebinding::default(),
+            fence: OnceLock::new(),
         };
         Self { inner: Some(Arc::new(inner)) }
+    }
+
+    /// Serves the buckets only while `fence` has a lease: see [`CachedBucket::is_served_here`]. The origins
+    /// are behind the same fence.
+    pub fn set_fence(&self, fence: OriginFence) {
+        if let Some(inner) = &self.inner {
+            let is_new = inner.fence.set(fence).is_ok();
+            debug_assert!(is_new, "an instance has one fence");
+        }
     }
 
     /// Limits the number of blocks that are fetched at the same time, and held in memory until they are read
@@ -287,6 +299,21 @@ pub struct CachedBucket {
 }
 
 impl CachedBucket {
+    /// Returns false if another node of the cluster may serve the bucket by now. A write that has no other
+    /// proof must not be acknowledged then.
+    #[must_use]
+    pub fn is_served_here(&self) -> bool {
+        self.inner.fence.get().is_none_or(OriginFence::holds)
+    }
+
+    /// Waits until this node of a cluster may change the origin: a node before it may still do so. Then the
+    /// origin's present object is the one that a conditional change expects.
+    pub async fn until_changes_allowed(&self) {
+        if let Some(fence) = self.inner.fence.get() {
+            fence.until_open().await;
+        }
+    }
+
     /// Returns the same bucket with the reason of a job.
     #[must_use]
     pub fn for_job(mut self, job: u64) -> Self {

@@ -22,6 +22,7 @@ pub use send_order::DirtyWrite;
 
 use crate::remote_backed::{CachedBucket, RemoteBackedBuckets};
 use dirty_budget::DirtyBudget;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use key_turns::KeyTurns;
 use mlgw_common::{BucketId, Clock, Incarnation, ObjectKey};
 use mlgw_formats::command::update_object::Update;
@@ -56,6 +57,8 @@ pub struct WriteBackParts {
     pub bytes_max: u64,
     /// Maximum bytes sent per second, by upstream.
     pub budgets: HashMap<String, u64>,
+    /// Term of the duty node of a cluster, which changes of records carry.
+    pub duty_term: Option<u64>,
 }
 
 /// Receiver of new queues, for the sender.
@@ -75,6 +78,7 @@ struct WriteBackShared {
     queues: Mutex<HashMap<BucketId, Arc<WriteBackQueue>>>,
     limits_by_upstream: Mutex<HashMap<String, Arc<UpstreamSendLimits>>>,
     budgets: HashMap<String, u64>,
+    duty_term: Option<u64>,
     timelines: Arc<Timelines>,
     /// Channel of new queues to the sender, in the order of their creation. It holds at most one per bucket.
     new_queues: mpsc::UnboundedSender<Arc<WriteBackQueue>>,
@@ -156,7 +160,7 @@ impl WriteBack {
     }
 
     fn new(means: WriteBackParts) -> Result<(Self, NewWriteBackQueues), ReadError> {
-        let WriteBackParts { catalogue, remote_backed: bound, clock, bytes_max, budgets } = means;
+        let WriteBackParts { catalogue, remote_backed: bound, clock, bytes_max, budgets, duty_term } = means;
         let (made, new_queues) = mpsc::unbounded_channel();
         let timelines = Arc::new(timelines(&catalogue)?);
         let inner = WriteBackShared {
@@ -168,6 +172,7 @@ impl WriteBack {
             queues: Mutex::default(),
             limits_by_upstream: Mutex::default(),
             budgets,
+            duty_term,
             new_queues: made,
         };
         Ok((Self { inner: Arc::new(inner) }, new_queues))
@@ -323,11 +328,23 @@ impl WriteBack {
         // The epoch of the bucket may have risen since.
         let bucket = self.inner.catalogue.bucket(&queue.bucket.name).unwrap_or_else(|| queue.bucket.clone());
         let command = Command::object(&bucket, &write.name, self.inner.clock.now(), change);
-        match self.inner.catalogue.propose(command).await {
+        match self.inner.catalogue.propose(command.of_term(self.inner.duty_term)).await {
             Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => Ok(()),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Begins a term of duty: changes of all queues that are of an earlier one are rejected from now on. So a
+/// write that a former duty node made durable late, and did not acknowledge, is never sent.
+///
+/// # Errors
+/// The errors of the catalogue.
+pub async fn begin_term(catalogue: &Catalogue, duty_term: u64) -> Result<(), ProposeError> {
+    let buckets = catalogue.buckets(None, None, usize::MAX).into_iter();
+    let queued = buckets.filter(|bucket| bucket.binding.as_ref().is_some_and(is_written_back));
+    let begun = queued.map(|bucket| catalogue.set_bucket_term(bucket.bucket_id(), duty_term));
+    stream::iter(begun).buffer_unordered(CONCURRENT_SENDS).try_collect().await
 }
 
 /// Returns the incarnation of a catalogue, and its ancestors.

@@ -9,6 +9,8 @@
 mod digest;
 mod error;
 mod etag;
+mod fence;
+mod fenced;
 mod metrics;
 mod rate;
 mod read;
@@ -20,6 +22,8 @@ pub use digest::Md5Check;
 pub use error::OriginError;
 pub use etag::{Etag, md5_of, opaque_etag_hint};
 pub use etag::{strong_validator, weak_validator};
+pub use fence::OriginFence;
+pub use fenced::FencedOrigin;
 pub use metrics::OriginMetrics;
 pub use read::{GetQuery, ListLine, ListPage, ListQuery, ObjectPart, OriginBody, OriginObject};
 pub use write::{

@@ -70,6 +70,9 @@ pub struct RebindBucket {
     /// New origin.
     #[prost(message, required, tag = "4")]
     pub to: Binding,
+    /// Term of the duty node that moves the bucket; rejected if another term has begun.
+    #[prost(uint64, optional, tag = "5")]
+    pub duty_term: Option<u64>,
 }
 
 /// Frees the name of a bucket that is being deleted.
@@ -133,6 +136,18 @@ pub struct ThawBucket {
     /// cluster version 4; without it, every epoch is accepted.
     #[prost(uint64, optional, tag = "2")]
     pub epoch: Option<u64>,
+}
+
+/// Rejects object commands on a bucket from now on that are of an earlier term of duty. Of cluster version 5.
+/// Rejected if the group has a later term.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SetBucketTerm {
+    /// The bucket.
+    #[prost(uint64, tag = "1")]
+    pub bucket_id: u64,
+    /// The term that has begun.
+    #[prost(uint64, tag = "2")]
+    pub duty_term: u64,
 }
 
 /// Deletes the rows of a frozen bucket and its uploads. Replies whether more rows are left.

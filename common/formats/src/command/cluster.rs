@@ -1,7 +1,7 @@
-//! Commands of membership: tokens, nodes and authorities. All are of group 0, and of cluster
-//! version 2 unless a field says otherwise.
+//! Commands of membership: tokens, nodes and authorities, and of the duty node. All are of group 0, and of
+//! cluster version 2 unless the command or a field says otherwise.
 
-use crate::schema::{AuthorityRecord, RecordedStart};
+use crate::schema::{AuthorityRecord, Duty, RecordedStart};
 
 /// Creates a token with which one node may join.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -168,4 +168,14 @@ pub struct RemoveNode {
     /// changes. Of cluster version 5.
     #[prost(bool, tag = "3")]
     pub is_drained: bool,
+}
+
+/// Changes the duty node, or how far it has taken over. Of cluster version 5. Rejected unless the present
+/// duty [may be followed](Duty::may_be_followed_by) by this one. Replies with
+/// [`Reply::Done`](super::Reply::Done).
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SetDuty {
+    /// The duty node from now on.
+    #[prost(message, required, tag = "1")]
+    pub duty: Duty,
 }

@@ -61,6 +61,10 @@ pub struct StepJob {
     /// The step.
     #[prost(oneof = "JobStep", tags = "5, 6, 7, 8")]
     pub step: Option<JobStep>,
+    /// Term of the duty node that runs the job; rejected if another term has begun. A node of the present
+    /// term may take the job from another node.
+    #[prost(uint64, optional, tag = "9")]
+    pub duty_term: Option<u64>,
 }
 
 /// A step of a job.

@@ -27,6 +27,10 @@ pub struct ObjectCommand {
     /// the clocks of nodes differ. Since cluster version 4; without it, the time is stored as it was sent.
     #[prost(bool, tag = "12")]
     pub grows_times: bool,
+    /// Term of the duty node that writes in a remote-backed bucket; rejected if the bucket has a later one.
+    /// Since cluster version 5; without it, every term is accepted.
+    #[prost(uint64, optional, tag = "13")]
+    pub duty_term: Option<u64>,
 }
 
 impl ObjectCommand {
@@ -177,7 +181,7 @@ mod tests {
 
     fn command(change: ObjectChange, grows_times: bool) -> ObjectCommand {
         let (key, change) = ("k".to_owned(), Some(change));
-        ObjectCommand { bucket_id: 1, epoch: 2, key, now_ms: 1000, change, grows_times }
+        ObjectCommand { bucket_id: 1, epoch: 2, key, now_ms: 1000, change, grows_times, duty_term: None }
     }
 
     #[test]
@@ -185,6 +189,8 @@ mod tests {
         let delete = || ObjectChange::Delete(DeleteObject::default());
         golden::check(&command(delete(), false), "01 0801 1002 1a016b 20e807 3202 0a00");
         golden::check(&command(delete(), true), "01 0801 1002 1a016b 20e807 3202 0a00 6001");
+        let of_term = ObjectCommand { duty_term: Some(300), ..command(delete(), false) };
+        golden::check(&of_term, "01 0801 1002 1a016b 20e807 3202 0a00 68ac02");
     }
 
     #[test]

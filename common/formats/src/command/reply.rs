@@ -212,6 +212,20 @@ pub enum Reject {
         /// Id of the node.
         node: u64,
     },
+    /// Another term of duty has begun.
+    #[error("node {node} is the duty node of term {term}")]
+    DutyTaken {
+        /// Id of the duty node.
+        node: u64,
+        /// Its term.
+        term: u64,
+    },
+    /// The command is of a term of duty that has ended.
+    #[error("term {term} of duty has begun")]
+    TermEnded {
+        /// The later term.
+        term: u64,
+    },
     /// The command would exceed the quota of a bucket or an access key.
     #[error(
         "the quota of {of} would be exceeded: {:?} {} of {}",

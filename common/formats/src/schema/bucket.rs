@@ -160,6 +160,9 @@ pub struct Mirror {
     /// Quota of the bucket; may change without a new epoch.
     #[prost(message, optional, tag = "5")]
     pub quota: Option<Quota>,
+    /// Term of the duty node that took the bucket over last; object commands of earlier terms are rejected.
+    #[prost(uint64, tag = "6")]
+    pub duty_term: u64,
 }
 
 /// Returns the row key of the bucket `name`.
@@ -226,8 +229,10 @@ mod tests {
         let quota = Some(Quota { bytes: Some(300), objects: None });
         let limited = Bucket { id: 1, quota, ..Bucket::default() };
         golden::check(&limited, include_str!("golden/bucket_limited.hex"));
-        let mirror = Mirror { versioning: 2, lock_default: lock, epoch: 3, frozen: true, quota: None };
+        let mirror =
+            Mirror { versioning: 2, lock_default: lock, epoch: 3, frozen: true, ..Mirror::default() };
         golden::check(&mirror, include_str!("golden/mirror.hex"));
+        golden::check(&Mirror { epoch: 3, duty_term: 300, ..Mirror::default() }, "01 1803 30ac02");
         golden::check(&Mirror { quota, ..mirror }, include_str!("golden/mirror_limited.hex"));
     }
 }

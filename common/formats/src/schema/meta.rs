@@ -1,5 +1,6 @@
 //! State of a group's Raft log and id counters. Rows: `meta`, one each for the applied log id, the
-//! membership, the counters of ids, the key of upload ids, the timelines and the cluster's version.
+//! membership, the counters of ids, the key of upload ids, the timelines, the cluster's version and its duty
+//! node.
 //!
 //! The applied log id and the membership are written in the same batch as the changes of that entry, so that
 //! any flushed state names the last entry that it contains.
@@ -34,6 +35,8 @@ pub enum MetaRow {
     ClusterVersion = 11,
     /// The next node's id (group 0). Absent until a node joins.
     NextNode = 12,
+    /// The duty node (group 0), as a [`Duty`](super::Duty). Absent until it changes for the first time.
+    Duty = 13,
 }
 
 impl MetaRow {

@@ -279,7 +279,7 @@ pub(crate) fn generate() -> Value {
             "description": "Requests under /v1 are signed with SigV4 for the service mlgw (any region), by a \
                             key with the role admin and without globs; x-amz-content-sha256 is the SHA-256 \
                             of the body. Probes and metrics need no signature. Nodes of a cluster other \
-                            than the first one have /v1/cluster with everything below it, /v1/config, \
+                            than the duty node have /v1/cluster with everything below it, /v1/config, \
                             /v1/openapi.json and /v1/status; other paths under /v1 are refused with 421 \
                             `OtherNode`.",
         },

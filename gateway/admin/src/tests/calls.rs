@@ -81,22 +81,19 @@ impl Api {
         let decisions = Decisions::new(clock.clone());
         let jobs = {
             let (decisions, clock) = (decisions.clone(), CheckedClock::alone(clock.clone()));
-            Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock)
+            Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock, None)
         };
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
-        let policies = Policies::open(
-            catalogue.clone(),
-            clock.clone(),
-            mlgw_policy_runtime::ServerProfile::default(),
-            WatchedPolicyFiles::default(),
-        );
-        let policies = policies.await.unwrap();
+        let (profile, watched) =
+            (mlgw_policy_runtime::ServerProfile::default(), WatchedPolicyFiles::default());
+        let policies = Policies::open(catalogue.clone(), clock.clone(), profile, watched).await.unwrap();
         let means = WriteBackParts {
             catalogue: catalogue.clone(),
             remote_backed: bound.clone(),
             clock: clock.clone(),
             bytes_max: 1 << 20,
             budgets: std::collections::HashMap::new(),
+            duty_term: None,
         };
         let program = Arc::new(mlgw_policies::language::Program::compile_built_in().unwrap());
         let policy_driver = PolicyDriver::new(1 << 16, program, &*clock);
@@ -117,18 +114,18 @@ impl Api {
             policy_driver,
             decisions,
             keyring,
-            recent: RecentCounters::new(CounterSnapshot::take(&metrics, Durations::default())),
+            recent: Arc::new(RecentCounters::new(CounterSnapshot::take(&metrics, Durations::default()))),
             metrics,
             audit: Arc::new(audit),
             started: clock.now(),
             clock,
-            loaded: ArcSwap::from_pointee(loaded),
+            loaded: Arc::new(ArcSwap::from_pointee(loaded)),
             machine: MachineSizes { memory_bytes: 1 << 30, disk_bytes: Some(1 << 30) },
             connections_max: 10_000,
             node: "n".into(),
             endpoint: "http://127.0.0.1:9000".into(),
             rules: Admin::rules(),
-            ready: AtomicBool::new(true),
+            ready: Arc::new(AtomicBool::new(true)),
             backups: crate::Backups::default(),
             simulating: tokio::sync::Mutex::default(),
             scrub,

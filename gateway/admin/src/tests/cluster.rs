@@ -1,4 +1,4 @@
-//! Tests of `/v1/cluster`, and of the API of nodes other than the first one.
+//! Tests of `/v1/cluster`, and of the API of nodes other than the duty node.
 
 use super::calls::Api;
 use super::document::assert_schema_of;
@@ -9,14 +9,14 @@ use crate::member::other_node;
 use crate::probes::{StorageReadiness, member_obstacle};
 use http::{Method, StatusCode};
 use mlgw_api::{
-    ClusterCopiesInfo, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole, ClusterNodeState,
-    DrainNodeRequest, Health, NewJoinTokenInfo,
+    ClusterCopiesInfo, ClusterDutyPhase, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole,
+    ClusterNodeState, DrainNodeRequest, Health, NewJoinTokenInfo,
 };
 use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
 use mlgw_common::{ClockComparison, ClusterId, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::node_load::NodeLoad;
-use mlgw_formats::schema::{NodeRole, NodeState};
+use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState};
 use mlgw_metadata::{BarrierError, ProposeError};
 use mlgw_node::{
     ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts, LeavingNode,
@@ -38,7 +38,7 @@ fn node(id: u64, role: NodeRole) -> NodeStatus {
         cluster_version: 2,
         joined_ms: NOW.as_millis(),
         is_own: id == 2,
-        is_first: id == 1,
+        is_duty: id == 1,
         reachable: Some(true),
         serves: Some(role == NodeRole::Storage),
         replaced_by: None,
@@ -53,7 +53,9 @@ pub(super) fn healthy() -> ClusterStatus {
     ClusterStatus {
         cluster: ClusterId(0xab),
         node: NodeId(2),
-        duty: Some(NodeId(2)),
+        duty: Some(NodeId(1)),
+        duty_term: 4,
+        duty_phase: DutyPhase::Writing,
         nodes: vec![node(1, NodeRole::Storage), node(2, NodeRole::Storage), node(3, NodeRole::Gateway)],
         groups: vec![
             GroupStatus {
@@ -130,7 +132,7 @@ fn each_refusal_of_a_node_that_leaves_has_its_code() {
     let node = NodeId(2);
     let cases = [
         (LeaveError::NoSuchNode { node }, 404, "NoSuchNode"),
-        (LeaveError::FirstNode, 409, "FirstNode"),
+        (LeaveError::AtUpstream { node, segments: 3 }, 409, "SegmentsAtUpstream"),
         (LeaveError::TooFewNodes { node, left: 2, copies: 3 }, 409, "TooFewNodes"),
         (LeaveError::NotDraining { node }, 409, "NodeNotDrained"),
         (LeaveError::NotDrained { node, segments: 3 }, 409, "NodeNotDrained"),
@@ -180,9 +182,10 @@ async fn a_server_without_peers_has_no_cluster_and_no_tokens() {
 fn a_status_has_all_nodes_and_groups() {
     let info = cluster_info(&healthy(), &CopyStatus::default(), NOW);
     assert_schema_of("ClusterInfo", &info);
-    assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(2)));
+    assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(1)));
+    assert_eq!((info.duty_term, info.duty_phase), (4, ClusterDutyPhase::Writing));
     assert_eq!(info.findings, []);
-    let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.first)).collect();
+    let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.duty)).collect();
     let expected = [
         (1, ClusterNodeRole::Storage, false, true),
         (2, ClusterNodeRole::Storage, true, false),
@@ -337,5 +340,5 @@ fn a_member_names_the_node_that_has_a_path() {
     assert!(refused.message.starts_with(begin), "{}", refused.message);
     status.nodes.clear();
     let message = other_node(&status, "/v1/buckets").message;
-    assert!(message.contains("/v1/buckets: the node on which `mlgw cluster init` ran."), "{message}");
+    assert!(message.contains("/v1/buckets: the duty node, which this node does not know."), "{message}");
 }

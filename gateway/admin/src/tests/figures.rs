@@ -4,7 +4,7 @@
 use super::calls::Api;
 use super::document::assert_schema_of;
 use crate::node_figures::NodeFigures;
-use crate::node_status::{first_node_elsewhere, with_findings};
+use crate::node_status::{duty_node_elsewhere, with_findings};
 use crate::replica_figures::node_families;
 use http::Method;
 use mlgw_api::{Health, HealthFinding, Status};
@@ -78,7 +78,7 @@ fn exposed(families: Vec<MetricFamily>) -> (BTreeSet<&'static str>, String) {
     (exposed.map(|metric| metric.name).collect(), text)
 }
 
-/// Returns the parts of a server as a storage node that is not the first one has them.
+/// Returns the parts of a server as a storage node that is not the duty node has them.
 fn as_storage_node(api: &Api) -> NodeFigures<'_> {
     let mut node = api.admin.figures();
     node.storage.as_mut().unwrap().copies = None;
@@ -99,13 +99,13 @@ async fn a_storage_node_exposes_everything_that_is_not_counted_once_per_cluster(
         assert!(of_member.contains(name), "{name} is missing in\n{text}");
     }
     for series in ["mlgw_tier_used_bytes{tier=\"copies\"}", "mlgw_tier_objects{tier=\"hot\"}"] {
-        assert!(!text.contains(series), "{series} is of the first node");
+        assert!(!text.contains(series), "{series} is of the duty node");
     }
     let (of_server, text) = exposed(api.admin.families().unwrap());
     assert!(text.contains("mlgw_tier_objects{tier=\"hot\"} 0"), "{text}");
     let more: Vec<_> = of_server.difference(&of_member).collect();
     assert!(more.contains(&&"mlgw_bucket_objects") && more.contains(&&"mlgw_policy_version"), "{more:?}");
-    assert!(more.iter().all(|name| is_once(name)), "exposed by the first node alone: {more:?}");
+    assert!(more.iter().all(|name| is_once(name)), "exposed by the duty node alone: {more:?}");
     assert!(!of_member.iter().any(|name| is_once(name)), "exposed by every node: {of_member:?}");
     assert!(of_member.is_subset(&of_server));
     api.close().await;
@@ -155,7 +155,7 @@ async fn every_node_has_a_status_and_the_first_one_adds_the_policy() {
     assert_eq!(tiers(&gateway), []);
     assert!(gateway.syncs.iter().all(|sync| sync.file == "log"));
     let (_, first) = api.call(Method::GET, "/v1/status", json!(null)).await;
-    assert!(first["policy"]["version"].is_u64() && first["first_node"].is_null(), "{first}");
+    assert!(first["policy"]["version"].is_u64() && first["duty_node"].is_null(), "{first}");
     api.close().await;
 }
 
@@ -171,9 +171,9 @@ fn the_worst_finding_of_a_node_comes_first() {
 }
 
 #[test]
-fn the_other_nodes_name_the_first_one() {
+fn the_other_nodes_name_the_duty_node() {
     let mut cluster = super::cluster::healthy();
-    assert_eq!(first_node_elsewhere(&cluster).as_deref(), Some("node 1 (n1, 10.0.0.1:9002)"));
+    assert_eq!(duty_node_elsewhere(&cluster).as_deref(), Some("node 1 (n1, 10.0.0.1:9002)"));
     cluster.nodes[0].is_own = true;
-    assert_eq!(first_node_elsewhere(&cluster), None);
+    assert_eq!(duty_node_elsewhere(&cluster), None);
 }

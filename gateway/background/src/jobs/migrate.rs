@@ -75,7 +75,10 @@ impl JobRun {
         let Some(migration) = self.migration(&bucket)? else { return Ok(None) };
         let listening = migration.bound.track_writes();
         let moved = tokio::select! {
-            moved = migration.run(&listening) => moved,
+            moved = async {
+                migration.bound.until_changes_allowed().await;
+                migration.run(&listening).await
+            } => moved,
             stop = self.live.stop_reason() => Err(stop),
         };
         match moved {
@@ -312,8 +315,9 @@ impl Migration<'_> {
     async fn cut_over(&self, frozen: BucketFreezeGuard) -> Result<(), JobStop> {
         let (context, bucket) = (self.work.context.clone(), self.bucket.clone());
         let (from, to, bound) = (self.from.clone(), self.to.clone(), self.bound.clone());
+        let term = self.work.jobs.duty_term;
         let cut = tokio::spawn(async move {
-            context.objects.catalogue.rebind_bucket(&bucket, from, to).await?;
+            context.objects.catalogue.rebind_bucket(&bucket, from, to, term).await?;
             bound.mark_rebound();
             context.writeback.forget(bucket.bucket_id());
             drop(frozen);

@@ -70,7 +70,10 @@ impl Jobs {
             }
             return None;
         }
-        let is_ours = job.state() == JobState::Queued || job.node == self.catalogue.node().get();
+        // The duty node continues what the one before it began.
+        let is_ours = job.state() == JobState::Queued
+            || job.node == self.catalogue.node().get()
+            || self.duty_term.is_some();
         (is_ours && !job.has_ended()).then(|| (Arc::clone(dataset), Arc::clone(job)))
     }
 
@@ -194,12 +197,16 @@ impl Jobs {
             node: self.catalogue.node().get(),
             now_ms: self.clock.now().as_millis(),
             step: Some(step),
+            duty_term: self.duty_term,
         };
         loop {
             match self.catalogue.step_job(step.clone()).await {
                 Ok(job) => return Some(job),
                 Err(ProposeError::Overloaded) => mlgw_common::time::sleep(OVERLOAD_PAUSE).await,
-                Err(ProposeError::Rejected(Reject::JobEnded) | ProposeError::Stopping) => return None,
+                Err(
+                    ProposeError::Rejected(Reject::JobEnded | Reject::DutyTaken { .. })
+                    | ProposeError::Stopping,
+                ) => return None,
                 Err(error) => {
                     tracing::warn!(job = job.id, %error, "cannot record a step of a job");
                     return None;

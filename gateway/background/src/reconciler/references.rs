@@ -8,6 +8,7 @@
 //! written here.
 
 use crate::stored_objects::StoredObjects;
+use futures_util::FutureExt as _;
 use mlgw_common::limits::{NAMING_BYTES_MAX, NAMING_FILES_MAX, NAMING_FOLDERS_MAX, NAMING_KEYS_MAX};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_formats::schema::ObjectVersion;
@@ -319,7 +320,8 @@ async fn content(
     let mut reader =
         BodyReader::new(&stored.catalogue, &stored.tiers, bucket, key, object, 0..object.size.min(most));
     let mut bytes = Vec::new();
-    while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
+    // Boxed, because the compiler limits how deeply the types of futures nest.
+    while let Some(piece) = reader.next().boxed().await.map_err(|error| error.to_string())? {
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)

@@ -131,6 +131,7 @@ impl WriteBackSender {
     ) -> Result<PersistOutcome, PersistError> {
         let (key, body) = (&write.facts.key, record_id(write));
         let mark = WriteMark::new(queue.bucket(), &self.timelines, body, &write.etag);
+        queue.bucket_at_origin().until_changes_allowed().await;
         let found = match queue.bucket_at_origin().head_origin(key).await {
             Ok(found) => Some(found),
             Err(OriginError::NoSuchKey) => None,

@@ -3,7 +3,7 @@
 use super::network::{MemberLink, NetworkOfNode, TestNetwork};
 use crate::edge::{ForwardingEdge, MemberEdge, S3Edge};
 use crate::forwarded::ForwardedRequests;
-use crate::member::{MemberPart, MemberView};
+use crate::member::{MemberGateway, MemberPart, MemberView};
 use crate::request_ids::RequestIds;
 use crate::upload_ids::UploadIds;
 use crate::{Gateway, S3Config};
@@ -12,6 +12,7 @@ use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::clock::ManualClock;
+use mlgw_common::time::Instant;
 use mlgw_common::{BucketName, CheckedClock, Clock, ClockCheck, NodeId, Secret, SplitKeys, Timestamp};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_formats::schema::Binding;
@@ -27,6 +28,7 @@ use mlgw_objects::ObjectLayer;
 use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::{Policies, ServerProfile, WatchedPolicyFiles};
+use mlgw_remote::origin::OriginFence;
 use mlgw_segments::hot::{HotOptions, HotTier};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::Tiers;
@@ -63,6 +65,8 @@ pub(super) struct TestMember {
     pub(super) checks: watch::Sender<ClockCheck>,
     pub(super) routes: watch::Sender<Arc<RouteTable>>,
     pub(super) has_majorities: watch::Sender<bool>,
+    /// Permission to serve remote-backed buckets, which the first member uses.
+    pub(super) fence: OriginFence,
     _dir: TempDir,
 }
 
@@ -116,7 +120,7 @@ async fn open_gateway(
     dir: &Path,
     node: NodeId,
     clock: Arc<dyn Clock>,
-    view: MemberView,
+    member: MemberPart,
     domains: Vec<String>,
 ) -> Gateway {
     let objects = object_layer(dir, &clock).await;
@@ -132,6 +136,7 @@ async fn open_gateway(
         clock: clock.clone(),
         bytes_max: 1 << 20,
         budgets: HashMap::new(),
+        duty_term: None,
     };
     let program = Arc::clone(&policies.program().borrow());
     let new = NewBucket {
@@ -155,7 +160,7 @@ async fn open_gateway(
         metrics: Arc::new(GatewayMetrics::new(0)),
         clock,
         ids: Arc::new(RequestIds::new(node)),
-        member: Some(MemberPart::new(node, NodeId(1), view)),
+        member: Some(member),
     }
 }
 
@@ -166,8 +171,16 @@ impl TestMember {
         let (routes, has_majorities) = (watch::Sender::new(Arc::default()), watch::Sender::new(true));
         let majorities = has_majorities.subscribe();
         let view = MemberView { clock: checked, majorities, reads_stale: false };
-        let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), view, domains).await);
-        Self { gateway, clock, checks, routes, has_majorities, _dir: dir }
+        let fence = OriginFence::new();
+        fence.extend(Instant::now() + LONG);
+        let part = MemberPart::new(node, (node == NodeId(1)).then(|| fence.clone()), view);
+        let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), part, domains).await);
+        Self { gateway, clock, checks, routes, has_majorities, fence, _dir: dir }
+    }
+
+    /// Returns the gateway as a server of a cluster has it.
+    fn gateways(&self) -> Arc<MemberGateway> {
+        Arc::new(MemberGateway::new(Arc::clone(&self.gateway)))
     }
 
     /// Returns the object `key`, if there is one.
@@ -193,7 +206,7 @@ impl ForwardingCluster {
             let member = TestMember::open(NodeId(node), texts(domains.of_members)).await;
             member.routes.send_replace(table_of(1, &all, Some(1)));
             let requests = ForwardedRequests {
-                gateway: Arc::clone(&member.gateway),
+                gateway: member.gateways(),
                 memory: memory(),
                 routes: member.routes.subscribe(),
             };
@@ -249,7 +262,7 @@ impl ForwardingCluster {
         let member = &self.members[at].0;
         let ids = Arc::clone(&member.gateway.ids);
         let forwarding = forwarding_edge(&self.network, ids, member.clock.clone(), &member.routes);
-        let edge = MemberEdge { gateway: Arc::clone(&member.gateway), forwarding };
+        let edge = MemberEdge { gateway: member.gateways(), forwarding };
         listen(S3Edge::Member(Arc::new(edge)), PATIENT).await
     }
 

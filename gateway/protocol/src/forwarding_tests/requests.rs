@@ -154,6 +154,22 @@ async fn a_member_serves_all_buckets_except_remote_backed_ones() {
 }
 
 #[tokio::test]
+async fn no_member_serves_a_remote_backed_bucket_without_a_lease() {
+    let cluster = ForwardingCluster::open(2).await;
+    cluster.bind_bucket("bound").await;
+    assert!(cluster.member().fence.end(Duration::ZERO).await);
+    for at in [0, 1] {
+        let listener = cluster.listen_as_member(at).await;
+        let mut client = TestClient::connect(listener.address).await;
+        let refused = client.call("GET", "/bound/k", b"").await;
+        assert_eq!((refused.status, refused.header("x-mlgw-node")), (503, None), "through member {at}");
+        assert_eq!(refused.header("retry-after"), Some("1"), "{}", refused.text());
+        let own = client.call("PUT", "/data/own", b"a").await;
+        assert_eq!(own.status, 200, "local buckets are served");
+    }
+}
+
+#[tokio::test]
 async fn a_member_that_leaves_forwards_changes_and_answers_reads() {
     let cluster = ForwardingCluster::open(2).await;
     let listener = cluster.listen_as_member(1).await;

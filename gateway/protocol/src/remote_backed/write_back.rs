@@ -29,6 +29,7 @@ use mlgw_objects::put::{Description, UncommittedBody, put_of};
 use mlgw_objects::read::FoundObject;
 use mlgw_wire::elements::ObjectToDelete;
 use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::object_errors::taken_over;
 use mlgw_wire::operation::Operation;
 use mlgw_wire::target::check_version;
 use std::sync::Arc;
@@ -155,9 +156,20 @@ async fn commit_put(
     commit(remote_backed, queue, new, None, durable).await.map(drop)
 }
 
+/// Checks that no other node of the cluster has taken the queue over.
+fn check_served_here(queue: &WriteBackQueue) -> Result<(), S3Error> {
+    match queue.bucket_at_origin().is_served_here() {
+        true => Ok(()),
+        false => Err(taken_over()),
+    }
+}
+
 /// Makes a write durable and adds it to the queue. Both complete even if the client disconnects: a durable
 /// record that is not in the queue would be found only at the next start, and be ordered after writes made
 /// meanwhile. `turn` is the turn of the key, if the caller holds it already.
+///
+/// If another node of the cluster may have read the records before this one was there, the write is not
+/// acknowledged: that node would not send it.
 pub(super) async fn commit(
     remote_backed: &RemoteBackedBucket,
     queue: &Arc<WriteBackQueue>,
@@ -172,8 +184,10 @@ pub(super) async fn commit(
             Some(turn) => turn,
             None => queue.key_turn(&facts.key).await,
         };
+        check_served_here(&queue)?;
         let (object, seq) = durable.await?;
         queue.add(write_of_record(name, facts, seq, &object, Some(place)));
+        check_served_here(&queue)?;
         Ok(object)
     });
     committed.await.map_err(S3Error::internal)?

@@ -219,6 +219,7 @@ mod tests {
             MetaRow::Incarnation,
             MetaRow::EarlierTimelines,
             MetaRow::ClusterVersion,
+            MetaRow::Duty,
         ] {
             assert!(!has(row), "{row:?}");
             assert!(PLAN.system_value(&row.row(), b"").unwrap().is_some());

@@ -39,6 +39,11 @@ pub enum ObjectComparison {
 
 /// Compares objects with the checksums in the catalogue.
 pub trait ObjectVerifier: Send + Sync {
+    /// Returns false while another node compares the objects.
+    fn is_due(&self) -> bool {
+        true
+    }
+
     /// Compares an object. `may_read` is called after bytes were read: it throttles the reads to their rate
     /// and returns false when the scrub stops. Blocks the calling thread.
     fn compare(
@@ -73,7 +78,9 @@ impl ScrubShared {
     /// Compares objects after the position of the pass, for a limited time. Returns the new position; `None`
     /// at the end.
     pub(super) fn compare_some(&self, place: &ObjectPosition) -> io::Result<Option<ObjectPosition>> {
-        let Some(proofs) = &self.options.proofs else { return Ok(None) };
+        let Some(proofs) = self.options.proofs.as_ref().filter(|proofs| proofs.is_due()) else {
+            return Ok(None);
+        };
         let (pass, listed) = {
             let state = self.state.lock();
             (state.status.passes, state.status.whole_objects())

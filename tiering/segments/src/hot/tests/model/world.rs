@@ -212,7 +212,14 @@ impl World {
     fn object(key: &str, change: ObjectChange) -> Change {
         let key = key.to_owned();
         let change = Some(change);
-        Change::Object(ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1, change, grows_times: false })
+        Change::Object(ObjectCommand {
+            bucket_id: 1,
+            epoch: 1,
+            key,
+            now_ms: 1,
+            change,
+            ..ObjectCommand::default()
+        })
     }
 
     // Appending.
