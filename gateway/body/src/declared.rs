@@ -3,13 +3,16 @@
 use super::trailer::BodyTrailer;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_auth::BodyRequirement;
 use mlgw_common::hex;
 use mlgw_formats::checksum::Algorithm;
 use mlgw_wire::error::{Code, S3Error};
 
 const PREFIX: &str = "x-amz-checksum-";
+static CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+static SDK_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-sdk-checksum-algorithm");
+static TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 
 /// A checksum that a client computed.
 pub(super) type ExpectedChecksum = (Algorithm, Vec<u8>);
@@ -45,7 +48,7 @@ impl DeclaredChecksums {
 
     /// Parses the headers of a body that the checksum headers do not describe.
     pub(super) fn parse_md5(headers: &HeaderMap) -> Result<Self, S3Error> {
-        let md5 = headers.get("content-md5").map(content_md5).transpose()?;
+        let md5 = headers.get(&CONTENT_MD5).map(content_md5).transpose()?;
         Ok(Self { md5, ..Self::default() })
     }
 
@@ -66,7 +69,7 @@ impl DeclaredChecksums {
     }
 
     fn check_sdk_algorithm(&self, headers: &HeaderMap) -> Result<(), S3Error> {
-        let Some(value) = headers.get("x-amz-sdk-checksum-algorithm") else { return Ok(()) };
+        let Some(value) = headers.get(&SDK_ALGORITHM) else { return Ok(()) };
         let named = value.to_str().ok().and_then(Algorithm::from_name);
         match (named, self.algorithm()) {
             (Some(named), Some(declared)) if named == declared => Ok(()),
@@ -154,7 +157,7 @@ fn header_checksum(headers: &HeaderMap) -> Result<Option<ExpectedChecksum>, S3Er
 
 fn declared_trailer(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
     let mut found = None;
-    for value in headers.get_all("x-amz-trailer") {
+    for value in headers.get_all(&TRAILER) {
         for name in value.to_str().unwrap_or("?").split(',').map(str::trim) {
             let algorithm = Algorithm::from_header(name)
                 .ok_or_else(|| invalid("The value specified in the x-amz-trailer header is not supported"))?;

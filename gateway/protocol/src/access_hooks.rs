@@ -7,6 +7,7 @@
 
 use super::Gateway;
 use super::request::AuthenticatedRequest;
+use http::HeaderName;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_cache::policy_driver::{self, PolicyRequestContext};
 use mlgw_common::Tier;
@@ -29,6 +30,7 @@ use std::time::Duration;
 const BATCH_SIZE: &str = "x-mlgw-batch-size";
 /// Header with the number of accelerators that a client reads for.
 const GPU_COUNT: &str = "x-mlgw-gpu-count";
+static DECODED_LENGTH_HEADER: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 
 /// Returns the caller of a request.
 pub(super) fn caller(request: &AuthenticatedRequest<'_>) -> Caller {
@@ -229,6 +231,6 @@ pub(super) fn record_access(
 
 /// Returns the size in bytes of the object that a request puts, as its headers state it.
 fn stated_size(request: &AuthenticatedRequest<'_>) -> u64 {
-    let stated = |name| request.head.headers.get(name)?.to_str().ok()?.parse().ok();
-    stated("x-amz-decoded-content-length").or_else(|| stated(CONTENT_LENGTH.as_str())).unwrap_or(0)
+    let stated = |name: &HeaderName| request.head.headers.get(name)?.to_str().ok()?.parse().ok();
+    stated(&DECODED_LENGTH_HEADER).or_else(|| stated(&CONTENT_LENGTH)).unwrap_or(0)
 }

@@ -24,7 +24,7 @@ use mlgw_wire::operation::Operation;
 
 /// True if no other node can have changed what a request reads.
 pub(crate) fn are_needless(gateway: &Gateway) -> bool {
-    gateway.objects.catalogue.is_alone()
+    gateway.member.is_none() || gateway.objects.catalogue.is_alone()
 }
 
 /// Attempt to perform a request, by which it waits for a group.

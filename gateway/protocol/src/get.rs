@@ -12,7 +12,7 @@ use super::request::AuthenticatedRequest;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{LOOKUP_RETRIES_MAX, PART_NUMBER_MAX};
 use mlgw_formats::schema::{Checksum, ObjectVersion};
@@ -28,6 +28,8 @@ use mlgw_wire::target::check_version;
 use mlgw_wire::values::header_value;
 use std::ops::Range;
 use std::sync::Arc;
+
+static CHECKSUM_MODE_HEADER: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
 /// GetObject.
 ///
@@ -233,7 +235,7 @@ pub(super) fn build_head(
     }
     let requested = requested_bytes(request, object, part)?;
     let wants_checksums =
-        request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED");
+        request.head.headers.get(&CHECKSUM_MODE_HEADER).is_some_and(|mode| mode == "ENABLED");
     let mut response = empty(StatusCode::OK);
     let headers = response.headers_mut();
     write_description(object, headers);

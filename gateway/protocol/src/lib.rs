@@ -8,6 +8,7 @@
 mod access_hooks;
 pub mod attributes;
 mod barriers;
+mod boxed;
 pub mod bucket;
 pub mod bucket_config;
 pub mod client_body;
@@ -42,10 +43,11 @@ mod documentation;
 mod forwarding_tests;
 
 use barriers::BarrierAttempt;
+use boxed::boxed_in_place;
 use client_body::ReceivedClientBody;
 use error::{Code, S3Error};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use lanes::WorkloadLanes;
 use member::{MemberPart, NODE_HEADER};
 use mlgw_auth::principal::Principal;
@@ -82,6 +84,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use target::HttpRequestView;
 use upload_ids::UploadIds;
+
+static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-amz-request-id");
+static STORAGE_CLASS_HEADER: HeaderName = HeaderName::from_static("x-amz-storage-class");
 
 /// Settings of the protocol.
 #[derive(Clone, Debug)]
@@ -204,7 +209,7 @@ fn finish_error(error: S3Error, observed: &mut Observed, head: &Parts, id: &str)
 
 fn add_headers(response: &mut S3Response, id: &str) {
     let headers = response.headers_mut();
-    headers.insert("x-amz-request-id", values::header_value(id));
+    headers.insert(&REQUEST_ID_HEADER, values::header_value(id));
     headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
 }
 
@@ -273,7 +278,7 @@ async fn answer(
     let answered = if barriers::are_needless(gateway) {
         dispatch(gateway, operation, &request, body).await
     } else {
-        Box::pin(dispatch_with_barriers(gateway, operation, &request, body)).await
+        boxed_in_place(|| dispatch_with_barriers(gateway, operation, &request, body)).await
     };
     if answered.is_ok() {
         access_hooks::record_change(gateway, operation, &request);
@@ -288,7 +293,7 @@ fn check_headers(
     operation: Operation,
 ) -> Result<(), S3Error> {
     let headers = &request.head.headers;
-    if headers.contains_key("x-amz-storage-class")
+    if headers.contains_key(&STORAGE_CLASS_HEADER)
         && remote_backed::is_written_through(gateway, request.target)
     {
         return headers::check_headers_for_origin(headers, operation);
@@ -367,9 +372,8 @@ async fn dispatch(
     match operation.support() {
         Support::Full(Supported::GetObject) => get::get_object(gateway, request).await,
         Support::Full(Supported::HeadObject) => get::head_object(gateway, request),
-        // The future of the other operations takes tens of kilobytes. It is boxed, so it is moved once; a
-        // GET does not pay.
-        Support::Full(other) => Box::pin(dispatch_supported(gateway, other, request, body)).await,
+        // The future of the other operations takes tens of kilobytes. It is boxed, so a GET does not pay.
+        Support::Full(other) => boxed_in_place(|| dispatch_supported(gateway, other, request, body)).await,
         Support::Absent(absent) => bucket_config::absent_configuration(gateway, request, absent),
         Support::None => Err(S3Error::not_implemented(operation.name())),
     }

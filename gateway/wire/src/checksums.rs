@@ -12,6 +12,8 @@ use mlgw_formats::checksum::{Algorithm, algorithm_from_stored};
 use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
 use std::fmt::Write;
 
+static CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+
 /// Returns the XML element that carries a checksum of `algorithm`.
 #[must_use]
 pub const fn xml_element(algorithm: Algorithm) -> &'static str {
@@ -94,7 +96,7 @@ pub fn describe_part(object: &ObjectVersion, part: &[Checksum], headers: &mut He
     let Some(whole) = object.checksums.first() else { return };
     let Some(of_part) = part.iter().find(|one| one.algorithm == whole.algorithm) else { return };
     add_whole_body_headers([of_part], headers);
-    headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(whole.kind())));
+    headers.insert(&CHECKSUM_TYPE, HeaderValue::from_static(kind_name(whole.kind())));
 }
 
 /// Adds the checksums of an object to the headers, with their kind.
@@ -102,7 +104,7 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     for checksum in &object.checksums {
         let name = HeaderName::from_static(algorithm_from_stored(checksum.algorithm()).header());
         headers.insert(name, header_value(&wire_value(checksum, object.part_count)));
-        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(checksum.kind())));
+        headers.insert(&CHECKSUM_TYPE, HeaderValue::from_static(kind_name(checksum.kind())));
     }
 }
 

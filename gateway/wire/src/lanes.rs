@@ -5,12 +5,12 @@
 //! moves it to another lane, which has its fixed share: no client gets more than that share by its claim.
 
 use globset::{GlobBuilder, GlobMatcher};
-use http::HeaderMap;
 use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderName};
 use mlgw_policies::language::Lane;
 
 /// The header in which a client names its workload.
-const WORKLOAD_HEADER: &str = "x-mlgw-workload";
+static WORKLOAD_HEADER: HeaderName = HeaderName::from_static("x-mlgw-workload");
 /// Prefix of a workload's name in a user agent.
 const USER_AGENT_PREFIX: &str = "workload/";
 
@@ -51,7 +51,7 @@ impl WorkloadLanes {
 
 /// Returns the name of the workload in a request's headers, if there is one.
 pub fn workload(headers: &HeaderMap) -> Option<&str> {
-    if let Some(name) = headers.get(WORKLOAD_HEADER) {
+    if let Some(name) = headers.get(&WORKLOAD_HEADER) {
         return name.to_str().ok();
     }
     let agent = headers.get(USER_AGENT)?.to_str().ok()?;

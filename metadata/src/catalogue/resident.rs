@@ -306,9 +306,9 @@ fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
 /// bucket would accept its keys as well.
 fn resident_changes(changes: &RowChanges) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
     let is_range = |row: &[u8]| row.first() == Some(&(Family::Partition as u8));
-    let all = || changes.range(Family::Bucket.start()..Family::Policy.end());
-    let ranges = all().filter(move |(row, _)| is_range(row));
-    ranges.chain(all().filter(move |(row, _)| !is_range(row)))
+    let all = changes.range(Family::Bucket.start()..Family::Policy.end());
+    let ranges = all.clone().filter(move |(row, _)| is_range(row));
+    ranges.chain(all.filter(move |(row, _)| !is_range(row)))
 }
 
 fn object_rows(changes: &RowChanges) -> impl Iterator<Item = &Vec<u8>> {

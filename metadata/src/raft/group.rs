@@ -546,6 +546,10 @@ impl Group {
         if let Err(error) = self.raft.shutdown().await {
             return Err(StoreError(error.to_string()));
         }
+        // A start without it waits for the leader before it applies the last entries.
+        if let Err(error) = self.log.write_committed().await {
+            tracing::info!(group = self.id, %error, "the last committed position was not written");
+        }
         let state = self.state();
         let flushed = tokio::task::spawn_blocking(move || state.flush());
         flushed.await.map_err(|error| StoreError(error.to_string()))?
@@ -555,10 +559,11 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::super::suite_tests::parts;
-    use super::{Group, GroupError, GroupParts};
+    use super::{Group, GroupError, GroupLog, GroupParts};
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
     use mlgw_formats::log_types::Leadership;
+    use openraft::storage::RaftLogStorage as _;
     use std::sync::Arc;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -574,6 +579,24 @@ mod tests {
         assert!(matches!(late.await.unwrap(), Err(GroupError::NotLeader { .. })));
         assert!(next.await.unwrap().is_ok(), "the queue goes on");
         group.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_committed_position_is_written_with_the_next_append_and_at_a_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let parts = parts(dir.path(), 1);
+        let store = parts.log.clone();
+        let written = async || GroupLog::new(store.clone(), 0).read_committed().await.unwrap();
+        let group = Group::open(parts).await.unwrap();
+        let command = || Arc::new(Command::from(Change::LeaseBodies(LeaseBodies { count: 1 })));
+        group.propose(command()).await.unwrap();
+        let first = group.log.last().unwrap();
+        group.propose(command()).await.unwrap();
+        let second = group.log.last().unwrap();
+        assert_eq!(written().await, first);
+        assert_eq!(group.log.clone().read_committed().await.unwrap(), second, "also before it is written");
+        group.shutdown().await.unwrap();
+        assert_eq!(written().await, second);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,6 +32,8 @@ pub(crate) struct GroupLog {
     recent: Arc<Mutex<RecentEntries>>,
     /// Bytes of entries that were appended and not purged. After a start it counts all bytes of the store.
     bytes: Arc<AtomicU64>,
+    /// Position of the newest committed entry, until it is written.
+    committed: Arc<Mutex<Option<LogId>>>,
 }
 
 /// Recently appended entries, without gaps.
@@ -92,7 +94,8 @@ impl GroupLog {
     /// the log grow to twice its bound.
     pub(crate) fn new(store: LogStore, group: u32) -> Self {
         let bytes = if group == 0 { store.bytes() } else { 0 };
-        Self { store, group, recent: Arc::default(), bytes: Arc::new(AtomicU64::new(bytes)) }
+        let bytes = Arc::new(AtomicU64::new(bytes));
+        Self { store, group, recent: Arc::default(), bytes, committed: Arc::default() }
     }
 
     /// Records that entries up to `index` were applied: they are not read again soon.
@@ -153,6 +156,21 @@ impl GroupLog {
         let Some(bytes) = self.store.get(&key(self.group, kind, 0))? else { return Ok(None) };
         let record: LogPosition = schema::decode(&bytes)?;
         Ok(Some(log_entry::log_id_from_position(&record)))
+    }
+
+    /// Returns the write of the newest committed position, unless it was returned before.
+    fn take_committed(&self) -> Option<LogWrite> {
+        let committed = self.committed.lock().take()?;
+        let record = schema::encode(&log_entry::log_position(&committed));
+        Some(LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record))
+    }
+
+    /// Writes the newest committed position, before the group ends.
+    pub(crate) async fn write_committed(&self) -> io::Result<()> {
+        match self.take_committed() {
+            Some(write) => self.write(vec![write]).await,
+            None => Ok(()),
+        }
     }
 
     async fn write(&self, writes: Vec<LogWrite>) -> io::Result<()> {
@@ -249,16 +267,20 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         self.write(vec![put]).await
     }
 
-    /// Not synced: the position only shows a restart how far it may apply entries before it receives messages
-    /// from other members. It reaches the disk with the next append.
+    /// Written with the next append, which a write of its own would delay: the position only shows a restart
+    /// how far it may apply entries before it receives messages from other members. It is never written
+    /// before the entry itself, because that was appended earlier.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
-        let Some(committed) = committed else { return Ok(()) };
-        let record = schema::encode(&log_entry::log_position(&committed));
-        self.store.write_unsynced(LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record));
+        if committed.is_some() {
+            *self.committed.lock() = committed;
+        }
         Ok(())
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        if let Some(committed) = *self.committed.lock() {
+            return Ok(Some(committed));
+        }
         self.position(LogRowKind::Committed).map_err(io_error)
     }
 
@@ -267,7 +289,8 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         I: IntoIterator<Item = RaftLogEntry> + Send,
         I::IntoIter: Send,
     {
-        let mut writes = Vec::new();
+        let mut writes = Vec::with_capacity(2);
+        writes.extend(self.take_committed());
         let mut last = 0;
         let mut young = self.recent.lock();
         for entry in entries {

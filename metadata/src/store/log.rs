@@ -1,9 +1,8 @@
 //! Log of all groups of a node: one RocksDB store with a write-ahead log, and one writing thread.
 //!
-//! Keys are (group, kind, index), big-endian. A request is answered when all of its writes are written, and
-//! synced if it requires that; requests that are queued together share one batch and one sync. After the
-//! first failure nothing is written any more: the result of a failed sync is unknown, and a later success
-//! must not hide that.
+//! Keys are (group, kind, index), big-endian. A request is answered when all of its writes are written and
+//! synced; requests that are queued together share one batch and one sync. After the first failure nothing is
+//! written any more: the result of a failed sync is unknown, and a later success must not hide that.
 
 use super::log_facts::LogFacts;
 use super::log_rows::{LogRowKind, index_of, key};
@@ -47,7 +46,6 @@ enum LogRequest {
 
 struct PendingLogWrite {
     writes: Vec<LogWrite>,
-    sync: bool,
     done: WriteCallback,
 }
 
@@ -192,16 +190,7 @@ impl LogStore {
 
     /// Enqueues writes; `done` is called when they are written, and synced.
     pub(crate) fn write(&self, writes: Vec<LogWrite>, done: WriteCallback) {
-        self.enqueue(PendingLogWrite { writes, sync: true, done });
-    }
-
-    /// Enqueues a write that reaches the disk with the next synced one.
-    pub(crate) fn write_unsynced(&self, write: LogWrite) {
-        self.enqueue(PendingLogWrite { writes: vec![write], sync: false, done: Box::new(|_| {}) });
-    }
-
-    fn enqueue(&self, pending: PendingLogWrite) {
-        if let Err(refused) = self.writer.requests.send(LogRequest::Write(pending))
+        if let Err(refused) = self.writer.requests.send(LogRequest::Write(PendingLogWrite { writes, done }))
             && let LogRequest::Write(PendingLogWrite { done, .. }) = refused.0
         {
             done(Err(io::Error::other("the log writer has stopped")));
@@ -376,7 +365,7 @@ impl LogWriter {
             }
         }
         let mut options = WriteOptions::default();
-        let sync = self.durability == Durability::Full && waiting.iter().any(|request| request.sync);
+        let sync = self.durability == Durability::Full;
         options.set_sync(sync);
         let begun = Instant::now();
         let write = || self.store.db.write_opt(batch, &options);
