@@ -38,8 +38,21 @@ pub(super) fn until_copied(cluster: &TestCluster, nodes: &[usize]) {
     let _shown = ShownIfUnequal { cluster, nodes };
     wait_at_most(MINUTELY_MAX, &format!("the segments of the nodes {nodes:?} are copied"), || {
         let copies = cluster.view(FIRST).copies;
-        (copies.below_segments, copies.suspect_segments) == (0, 0) && have_equal_segments(cluster, nodes)
+        (copies.below_segments, copies.suspect_segments) == (0, 0)
+            && have_equal_segments(cluster, nodes)
+            && have_bytes(nodes.iter().map(|id| segment_files(cluster, *id)), copies.bytes)
     });
+}
+
+/// True if the segments can have this many sealed bytes on each node: the equal bytes of a segment end at the
+/// shortest of its files, which is no shorter than the sealed length unless it was truncated. Bytes of open
+/// segments count too.
+fn have_bytes(on: impl Iterator<Item = BTreeMap<String, u64>>, sealed_bytes: u64) -> bool {
+    let mut shortest = BTreeMap::<String, u64>::new();
+    for (name, length) in on.flatten() {
+        shortest.entry(name).and_modify(|least| *least = length.min(*least)).or_insert(length);
+    }
+    shortest.values().sum::<u64>() >= sealed_bytes
 }
 
 /// True if these nodes have the same segments.
@@ -74,4 +87,13 @@ impl Drop for ShownIfUnequal<'_> {
             }
         }
     }
+}
+
+#[test]
+fn a_truncated_copy_is_not_a_complete_one() {
+    let files = |last: u64| BTreeMap::from([("a".to_owned(), 100), ("b".to_owned(), last)]);
+    let sealed_bytes = 150;
+    assert!(have_bytes([files(50), files(50), files(50)].into_iter(), sealed_bytes));
+    assert!(have_bytes([files(60), files(60), files(50)].into_iter(), sealed_bytes), "bytes after the end");
+    assert!(!have_bytes([files(50), files(49), files(50)].into_iter(), sealed_bytes));
 }

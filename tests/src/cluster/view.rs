@@ -37,6 +37,8 @@ pub(super) struct AuthorityChangeView {
 pub(super) struct CopiesView {
     pub(super) wanted: usize,
     pub(super) segments: usize,
+    /// Of the sealed segments; each is counted once.
+    pub(super) bytes: u64,
     pub(super) below_segments: usize,
     pub(super) suspect_segments: usize,
     pub(super) open_segments: usize,
