@@ -1,6 +1,8 @@
 //! Use of a segment directory while the node runs: it is used, or refused because it failed or because
 //! another directory is there.
 //!
+//! An examination reads the mark from the disk, so that a disk is found that writes and does not read.
+//!
 //! A refused directory is not written: no segment is created, appended, copied or removed there. A node with
 //! peers examines its directories every few seconds and accepts one again when it is right: after its disk
 //! was mounted again, or after `mlgw disk replace` marked an empty one. A file that was opened before is then
@@ -8,17 +10,18 @@
 //! stored here: the next start checks the directories by their marks.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mlgw_common::{Identity, regular};
 use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
 use super::chunk::AppendError;
-use super::mark_file::{has_segments, mark_of};
+use super::mark_file::{DirectoryMark, has_segments};
 
 /// Name of the file that is written to find out if a directory can be written.
 pub(super) const PROBE_FILE_NAME: &str = "probe";
@@ -41,6 +44,18 @@ pub enum DirectoryFault {
     /// It is being replaced now.
     #[error("it is being replaced")]
     Replacing,
+}
+
+/// A directory as an examination of it calls the disk.
+pub(super) trait ExaminedDirectory {
+    /// Its path.
+    fn dir(&self) -> &Path;
+
+    /// Reads the mark from the disk; `None` if there is none.
+    fn mark(&self) -> io::Result<Option<DirectoryMark>>;
+
+    /// Writes to the directory and reads that back, to find out if it works.
+    fn probe(&self) -> io::Result<()>;
 }
 
 /// Device and number of a directory or file.
@@ -168,21 +183,21 @@ impl DirectoryState {
     }
 
     /// Examines the directory of the server `own`, and returns its number. `expects_segments` is called only
-    /// if another directory is there than before; `probe` writes to it.
+    /// if another directory is there than before.
     pub(super) fn examine(
         &self,
-        dir: &Path,
+        directory: &impl ExaminedDirectory,
         own: &Identity,
         expects_segments: impl FnOnce() -> bool,
-        probe: impl FnOnce() -> io::Result<()>,
     ) -> Result<FileNumber, DirectoryFault> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::InvalidData => DirectoryFault::Unmarked,
             _ => DirectoryFault::Failed(error.to_string()),
         };
         // Before the mark: another directory that takes its place meanwhile has another number.
+        let dir = directory.dir();
         let number = FileNumber::of_path(dir).map_err(failed)?;
-        let mark = mark_of(dir).map_err(failed)?.ok_or(DirectoryFault::Unmarked)?;
+        let mark = directory.mark().map_err(failed)?.ok_or(DirectoryFault::Unmarked)?;
         if mark.owner != *own {
             return Err(DirectoryFault::Foreign(mark.owner));
         }
@@ -195,7 +210,7 @@ impl DirectoryState {
             return Err(DirectoryFault::Emptied);
         }
         if self.has_failed.swap(false, Relaxed) || is_refused {
-            match probe() {
+            match directory.probe() {
                 // A full disk is not a failed one.
                 Err(error) if AppendError::from_io(&error) == AppendError::Full => {}
                 probed => probed.map_err(failed)?,
@@ -205,21 +220,35 @@ impl DirectoryState {
     }
 }
 
-/// Writes a small file, syncs it, and removes it.
+/// Writes a small file, syncs it, reads it from the disk, and removes it.
 pub(super) fn write_probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(PROBE_FILE_NAME);
     let mut options = OpenOptions::new();
-    let mut file = regular::open_with(options.write(true).create(true).truncate(true), &path)?;
-    let text = b"mlgw writes this file to find out if the disk works\n";
-    let written = file.write_all(text).and_then(|()| file.sync_all());
+    let options = options.read(true).write(true).create(true).truncate(true);
+    let mut file = regular::open_with(options, &path)?;
+    let probed = write_and_read(&mut file);
     let removed = std::fs::remove_file(&path);
-    written.and(removed)
+    probed.and(removed)
+}
+
+fn write_and_read(file: &mut File) -> io::Result<()> {
+    let (text, mut read) = (b"mlgw writes this file to find out if the disk works\n", Vec::new());
+    file.write_all(text)?;
+    file.sync_all()?;
+    // A file system without pages to drop reads from its own memory.
+    let _ = fadvise(&*file, 0, None, Advice::DontNeed);
+    file.rewind()?;
+    file.read_to_end(&mut read)?;
+    match read == text {
+        true => Ok(()),
+        false => Err(io::Error::other("the disk reads other bytes than were written")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DirectoryFault, DirectoryState, FileNumber, write_probe};
-    use crate::hot::mark_file::{MARK_FILE_NAME, write_mark};
+    use super::{DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
+    use crate::hot::mark_file::{DirectoryMark, MARK_FILE_NAME, mark_on_disk, write_mark};
     use mlgw_common::{ClusterId, Identity};
     use std::fs::File;
     use std::io;
@@ -229,9 +258,26 @@ mod tests {
         Identity { cluster: ClusterId(cluster), ..Identity::default() }
     }
 
+    /// A directory that is probed by this function.
+    struct Probed<'a, F>(&'a Path, F);
+
+    impl<F: Fn() -> io::Result<()>> ExaminedDirectory for Probed<'_, F> {
+        fn dir(&self) -> &Path {
+            self.0
+        }
+
+        fn mark(&self) -> io::Result<Option<DirectoryMark>> {
+            mark_on_disk(self.0)
+        }
+
+        fn probe(&self) -> io::Result<()> {
+            (self.1)()
+        }
+    }
+
     /// Examines a directory that expects segments and can be written.
     fn examine(state: &DirectoryState, dir: &Path) -> Result<(), DirectoryFault> {
-        state.examine(dir, &identity(1), || true, || write_probe(dir)).map(drop)
+        state.examine(&Probed(dir, || write_probe(dir)), &identity(1), || true).map(drop)
     }
 
     fn accept(state: &DirectoryState, dir: &Path) -> bool {
@@ -271,7 +317,7 @@ mod tests {
         accept(&state, dir);
         let probed = |errno| {
             let fails = || Err(io::Error::from_raw_os_error(errno));
-            state.examine(dir, &identity(1), || true, fails).map(drop)
+            state.examine(&Probed(dir, fails), &identity(1), || true).map(drop)
         };
         let (eio, enospc) = (5, 28);
         assert_eq!(probed(eio), Ok(()), "nothing failed: no probe");
@@ -310,7 +356,7 @@ mod tests {
             std::fs::rename(&dir, &aside)?;
             std::fs::create_dir(&dir)
         };
-        let examined = state.examine(&dir, &identity(1), || true, probe).unwrap();
+        let examined = state.examine(&Probed(&dir, probe), &identity(1), || true).unwrap();
         assert!(state.accept(examined));
         assert!(state.check_directory(&dir).is_err(), "it may be any directory");
         write_mark(&dir, &identity(1)).unwrap();

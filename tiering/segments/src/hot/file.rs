@@ -26,10 +26,11 @@ use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, DirectFile};
-use super::directory::{DirectoryState, FileNumber, write_probe};
+use super::directory::{DirectoryState, ExaminedDirectory, FileNumber, write_probe};
 use super::file_names::{ASIDE_EXTENSION, COPYING_EXTENSION, segment_file_name};
 use super::header::header_of;
 use super::map::SegmentLocation;
+use super::mark_file::{DirectoryMark, mark_on_disk};
 use super::metrics::{HotCounters, add};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -54,6 +55,8 @@ pub enum FileCall {
     Punch,
     /// Drops synced bytes of a copy from the page cache, before they are read back.
     DropCache,
+    /// Reads the mark, or a file that was just written, to find out if the disk reads.
+    ExaminationRead,
 }
 
 /// The action that an [`Intercept`] selects for a call.
@@ -130,14 +133,6 @@ impl SegmentDisk {
     /// True if there is a file under the name of a segment.
     pub(super) fn has_file(&self, id: SegmentId) -> bool {
         self.path(id).exists()
-    }
-
-    /// Writes to the directory to find out if it works, whether it is used or not.
-    pub(super) fn probe(&self) -> io::Result<()> {
-        let written = write_probe(&self.dir);
-        // Also of a full disk: otherwise its failure is not noticed.
-        self.try_sync_directory()?;
-        written
     }
 
     /// True if the headers of files here are compared with the server's identity.
@@ -559,6 +554,26 @@ impl SegmentDisk {
 
     fn intercept_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
         Ok(self.durability == Durability::Full && self.intercept_call(call, id)?.is_some())
+    }
+}
+
+/// Whether the directory is used or not.
+impl ExaminedDirectory for SegmentDisk {
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn mark(&self) -> io::Result<Option<DirectoryMark>> {
+        self.intercepted(FileCall::ExaminationRead, None)?;
+        mark_on_disk(&self.dir)
+    }
+
+    fn probe(&self) -> io::Result<()> {
+        let probed = write_probe(&self.dir);
+        self.intercepted(FileCall::ExaminationRead, None)?;
+        // Also of a full disk: otherwise its failure is not noticed.
+        self.try_sync_directory()?;
+        probed
     }
 }
 

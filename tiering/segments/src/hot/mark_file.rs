@@ -11,6 +11,7 @@ use std::path::Path;
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::{Identity, regular};
+use rustix::fs::{Advice, fadvise};
 
 use super::file_names::segment_of_file_name;
 
@@ -68,6 +69,18 @@ pub(super) fn mark_of(dir: &Path) -> io::Result<Option<DirectoryMark>> {
     };
     let owner = identity.parse().map_err(|_| damaged())?;
     Ok(Some(DirectoryMark { owner, incomplete }))
+}
+
+/// Like [`mark_of`], from the disk instead of the page cache.
+///
+/// # Errors
+/// As for [`mark_of`].
+pub(super) fn mark_on_disk(dir: &Path) -> io::Result<Option<DirectoryMark>> {
+    if let Ok(file) = regular::open(&dir.join(MARK_FILE_NAME)) {
+        // A file system without pages to drop reads from its own memory.
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    }
+    mark_of(dir)
 }
 
 /// Writes the mark of a directory, durably.

@@ -20,7 +20,7 @@ use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::ReadError;
 
 use super::compaction::{MoveStepError, blocking};
-use super::directory::{DirectoryFault, FileNumber, PROBE_FILE_NAME};
+use super::directory::{DirectoryFault, ExaminedDirectory as _, FileNumber, PROBE_FILE_NAME};
 use super::file::SegmentDisk;
 use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME, read_mark, write_incomplete_mark};
 use super::replicas::is_local;
@@ -210,7 +210,7 @@ impl HotTierInner {
                 expected.map_or(true, |segments| !segments.is_empty())
             };
             // Files that are open may be in another directory than the one that is used now.
-            match state.examine(dir, &own, expects, || disk.probe()) {
+            match state.examine(disk, &own, expects) {
                 Ok(number) if state.accept(number) => {
                     self.reader.invalidate_all();
                     tracing::warn!(dir = %dir.display(), "a segment directory is used again");

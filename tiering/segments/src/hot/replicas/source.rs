@@ -4,7 +4,7 @@
 //! another node. They are read in pieces in the background lane, dropped from the page cache, which is left
 //! to data that clients read, and sent through a short channel. Few reads run at a time; others are refused
 //! and repeated by their nodes. An error of the disk ends the bytes, and so does the stop of the tier: they
-//! never end as if they were complete.
+//! never end as if they were complete. A replica that the disk fails to read becomes suspect.
 //!
 //! Bytes for which a client waits are read whole, in the lane of reads of clients and with permits of their
 //! own, which are given back when the bytes are sent. A read waits for its permit until the node of the
@@ -27,9 +27,10 @@ use mlgw_formats::format_error::FormatError;
 use mlgw_formats::schema::SegmentState;
 use mlgw_formats::segment_calls::ReadReplica;
 use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{REPLICA_READS_MAX, ReplicaBytes};
+use super::{REPLICA_READS_MAX, ReplicaBytes, Replication};
 use crate::fair::{DiskQueue, Lane};
 use crate::hot::compaction::Compaction;
 use crate::hot::dirs::SegmentDirs;
@@ -95,6 +96,7 @@ impl HotTier {
             dirs: self.inner.volumes.dirs().clone(),
             queue: self.inner.shared.queues.for_tier(place.tier).clone(),
             compaction: self.inner.compaction.clone(),
+            replication: self.inner.replicas.replication(),
             segment: request.segment_id(),
             place,
             range: request.range(),
@@ -134,10 +136,12 @@ impl HotTierInner {
         let permits = self.replicas.client_read_permits();
         let queue = self.shared.queues.for_tier(place.tier).clone();
         let dirs = self.volumes.dirs().clone();
-        let read = self.reader.raw(dirs, request.segment_id(), place, request.range());
+        let (segment, replication) = (request.segment_id(), self.replicas.replication());
+        let read = self.reader.raw(dirs, segment, place, request.range());
         Box::pin(stream::once(async move {
             let permit = permits.acquire_owned().await.map_err(io::Error::other)?;
-            read.run(queue, permit).await
+            let read = read.run(queue, permit).await;
+            read.inspect_err(|error| record_unreadable(replication.as_deref(), segment, error))
         }))
     }
 }
@@ -147,6 +151,7 @@ struct ReplicaReading {
     dirs: SegmentDirs,
     queue: DiskQueue,
     compaction: Arc<Compaction>,
+    replication: Option<Arc<Replication>>,
     segment: SegmentId,
     place: SegmentLocation,
     range: Range<u64>,
@@ -159,11 +164,15 @@ impl ReplicaReading {
     async fn send(self, sender: mpsc::Sender<io::Result<Bytes>>, permit: OwnedSemaphorePermit) {
         let mut permit = Some(permit);
         let (dirs, segment, place) = (self.dirs, self.segment, self.place);
+        let failed = |error: &io::Error| record_unreadable(self.replication.as_deref(), segment, error);
         let opened = tokio::task::spawn_blocking(move || dirs.open_verified(segment, &place)).await;
         let file = match opened.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
             Ok(file) => Arc::new(file),
             // A failure to send means that the receiver was dropped.
-            Err(error) => return drop(sender.send(Err(error)).await),
+            Err(error) => {
+                failed(&error);
+                return drop(sender.send(Err(error)).await);
+            }
         };
         let mut at = self.range.start;
         while at < self.range.end && !self.compaction.is_stopped() {
@@ -172,7 +181,7 @@ impl ReplicaReading {
             at = piece.end;
             let (file, queue) = (file.clone(), self.queue.clone());
             let read = tokio::task::spawn_blocking(move || read_piece(&file, &queue, piece)).await;
-            let read = read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)));
+            let read = read.unwrap_or_else(|stopped| Err(io::Error::other(stopped))).inspect_err(failed);
             let has_failed = read.is_err();
             if at >= self.range.end {
                 permit = None;
@@ -183,6 +192,15 @@ impl ReplicaReading {
             }
         }
         drop(permit);
+    }
+}
+
+/// Records that the disk failed to read the replica of a segment, if it did.
+fn record_unreadable(replication: Option<&Replication>, segment: SegmentId, error: &io::Error) {
+    let replication = replication.filter(|_| error.raw_os_error() == Some(Errno::IO.raw_os_error()));
+    if let Some(replication) = replication {
+        replication.add_suspects([segment]);
+        replication.start_pass();
     }
 }
 

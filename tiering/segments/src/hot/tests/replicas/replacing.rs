@@ -1,19 +1,27 @@
 //! Tests of segment directories that are exchanged while the node runs, and of their replacement.
 
 use super::super::{append, chunk, read_all};
-use super::testbed::{OBJECT_BYTES, TestNodes};
-use crate::hot::{DirectoryFault, HotTier, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError, write_mark};
+use super::testbed::{OBJECT_BYTES, TestNodes, UnreadableDisk};
+use crate::hot::{
+    DirectoryFault, HotTier, Intercept, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError, write_mark,
+};
 use mlgw_common::ids::SegmentId;
 use mlgw_common::time::{Instant, sleep};
 use mlgw_common::{Identity, Incarnation};
 use mlgw_formats::schema::Extent;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A cluster of two nodes, whose directories have marks, and the tier of the second one.
 async fn marked_nodes() -> (TestNodes, HotTier) {
+    marked_nodes_with(None).await
+}
+
+/// Like [`marked_nodes`], with the calls of the second node on its disk controlled.
+async fn marked_nodes_with(intercept: Option<Arc<dyn Intercept>>) -> (TestNodes, HotTier) {
     let nodes = TestNodes::started(Identity { incarnation: Incarnation(9), ..Identity::default() }).await;
-    let second = nodes.open(2).await;
+    let second = nodes.open_with(2, intercept).await;
     nodes.cluster.set_nodes([1, 2]);
     nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
     (nodes, second)
@@ -99,6 +107,19 @@ async fn the_directory_is_used_again_when_it_is_back() {
     nodes.cluster.until(|| second.can_append()).await;
     assert!(nodes.are_all_on(&[1, 2]), "nothing is suspect");
     append_at_last(&second, 1).await;
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_only_fails_reads_is_refused() {
+    let disk = Arc::new(UnreadableDisk::default());
+    let (nodes, second) = marked_nodes_with(Some(disk.clone())).await;
+    disk.set(true);
+    nodes.cluster.until(|| !second.can_append()).await;
+    let refused = second.refused_directories();
+    assert!(matches!(refused[0].fault, DirectoryFault::Failed(_)), "{refused:?}");
+    disk.set(false);
+    nodes.cluster.until(|| second.can_append()).await;
     nodes.close().await;
 }
 

@@ -103,6 +103,28 @@ async fn bytes_end_with_the_error_of_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_the_disk_fails_to_read_for_another_node_becomes_suspect() {
+    let nodes = TestNodes::new().await;
+    let second = nodes.open(2).await;
+    nodes.cluster.set_nodes([1, 2]);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+    let record = nodes.segment_of(0);
+    let segment = record.segment_id();
+    let path = nodes.path(2, segment);
+    for request in [client_request(&record, 0..100), request(&record, 0..100)] {
+        std::fs::remove_file(&path).unwrap();
+        // Its first page is not mapped: a read fails with an error of the device.
+        std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+        assert!(answer(&second, &request).await.is_err());
+        nodes.cluster.until(|| nodes.listed(segment) == [(1, false), (2, true)]).await;
+        std::fs::remove_file(&path).unwrap();
+        nodes.write(2, segment, &nodes.bytes(1, segment));
+        nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+    }
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_of_a_stopped_tier_do_not_end_as_if_they_were_complete() {
     let nodes = TestNodes::new().await;
     let record = nodes.segment_of(0);

@@ -26,6 +26,7 @@ use parking_lot::Condvar;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -121,6 +122,25 @@ impl SegmentPeers for TestNode {
             let tier = self.cluster.reached(node)?;
             tier.close_replica(&request).await.map_err(io::Error::other)
         })
+    }
+}
+
+/// A disk that writes and does not read, as its examination finds, while this is set.
+#[derive(Default)]
+pub(super) struct UnreadableDisk(AtomicBool);
+
+impl UnreadableDisk {
+    pub(super) fn set(&self, is_unreadable: bool) {
+        self.0.store(is_unreadable, Relaxed);
+    }
+}
+
+impl Intercept for UnreadableDisk {
+    fn before(&self, call: FileCall, _segment: Option<SegmentId>) -> InterceptAction {
+        match call == FileCall::ExaminationRead && self.0.load(Relaxed) {
+            true => InterceptAction::Fail(5),
+            false => InterceptAction::Go,
+        }
     }
 }
 
