@@ -8,6 +8,7 @@
 //! The mark is durable before anything is written. After a power loss the next start accepts the directory,
 //! and the sweep finds the listed replicas without a file.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
@@ -22,6 +23,7 @@ use mlgw_metadata::ReadError;
 use super::compaction::{MoveStepError, blocking};
 use super::directory::{DirectoryFault, ExaminedDirectory as _, FileNumber, PROBE_FILE_NAME};
 use super::file::SegmentDisk;
+use super::file_names::segment_of_file_name;
 use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME, read_mark, write_incomplete_mark};
 use super::replicas::is_local;
 use super::space::{BALLAST_FILE_NAME, DiskSpace};
@@ -192,6 +194,40 @@ impl HotTierInner {
     /// True while a segment directory is not used.
     pub(super) fn has_refused_directory(&self) -> bool {
         self.directories().any(|place| place.disk.state().is_refused())
+    }
+
+    /// The directories that are used.
+    pub(super) fn used_directories(&self) -> impl Iterator<Item = &Path> {
+        let used = self.directories().filter(|place| !place.disk.state().is_refused());
+        used.map(|place| place.disk.dir())
+    }
+
+    /// Returns those of `segments` whose file may be in a directory that is not used: it is in no other one.
+    pub(super) fn in_refused_directories(
+        &self,
+        segments: impl IntoIterator<Item = SegmentId>,
+    ) -> io::Result<BTreeSet<SegmentId>> {
+        if !self.has_refused_directory() {
+            return Ok(BTreeSet::new());
+        }
+        let found = self.files_in_use()?;
+        Ok(segments.into_iter().filter(|segment| !found.contains(segment)).collect())
+    }
+
+    /// Returns the segments with a file in a directory that is used.
+    pub(super) fn files_in_use(&self) -> io::Result<BTreeSet<SegmentId>> {
+        let mut files = BTreeSet::new();
+        for dir in self.used_directories() {
+            for entry in std::fs::read_dir(dir)? {
+                files.extend(entry?.file_name().to_str().and_then(segment_of_file_name));
+            }
+        }
+        Ok(files)
+    }
+
+    /// True if a directory that is not used may have the file of a segment: none has it.
+    pub(super) fn may_be_in_refused_directory(&self, segment: SegmentId) -> bool {
+        self.has_refused_directory() && !self.has_file(segment)
     }
 
     /// Checks that each directory is used, and is the one that was examined last.

@@ -122,10 +122,11 @@ impl SegmentVolumes {
         self.cold.iter().try_for_each(|volume| volume.disk.set_foreign_aside(segment, place).map(drop))
     }
 
-    /// Removes the file of a segment from the cold tier and returns its length.
+    /// Removes the file of a segment from the cold tier and returns its length. Nothing is removed from a
+    /// directory that is not used: when it is used again, the sweep of replicas removes what no record lists.
     pub(super) fn remove_cold(&self, segment: SegmentId) -> io::Result<u64> {
         let mut removed = 0;
-        for volume in &self.cold {
+        for volume in self.cold.iter().filter(|volume| !volume.disk.state().is_refused()) {
             if let Some(bytes) = volume.disk.remove(segment)? {
                 volume.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
                 removed += bytes;

@@ -105,9 +105,7 @@ impl CompactionDriver {
         if !pressed && requested_percent.is_none() && !inner.shared.flash.can_start_own_write() {
             postpone_writes(inner, &facts, &mut chosen);
         }
-        if inner.has_refused_directory() {
-            chosen.clear();
-        }
+        retain_in_use(inner, &mut chosen).await?;
         if inner.is_leaving() {
             // What would be moved is written to other nodes, whose segments these become.
             chosen.retain(|id| facts.iter().any(|of| of.id == *id && of.references == 0));
@@ -338,6 +336,24 @@ fn postponed(
         cause: DecisionReason::Compaction.into(),
         outcome,
     }
+}
+
+/// Retains the segments whose files are in directories that are used. Without the directory of the hot tier
+/// there is no place for moved chunks.
+async fn retain_in_use(
+    inner: &Arc<HotTierInner>,
+    chosen: &mut Vec<SegmentId>,
+) -> Result<(), MoveStepError> {
+    if inner.volumes.hot.state().is_refused() {
+        chosen.clear();
+    }
+    if inner.has_refused_directory() {
+        let (of, segments) = (inner.clone(), chosen.clone());
+        let refused = blocking(move || Ok(of.in_refused_directories(segments)?)).await?;
+        let is_local = |segment: &SegmentId| inner.remote_tier.tier(*segment) != SegmentTier::Upstream;
+        chosen.retain(|segment| !(is_local(segment) && refused.contains(segment)));
+    }
+    Ok(())
 }
 
 /// Records the segments that would be emptied if there were space for their live bytes.

@@ -6,6 +6,8 @@
 //! the record's counter: if another node was faster, the next pass decides anew. A failed task is repeated
 //! later, with a growing pause.
 //!
+//! While a directory is not used, the replicas in it are left alone: what is missing there is not lost yet.
+//!
 //! Nothing is persisted. After a power loss the first pass decides from the records and the files.
 
 use std::collections::{BTreeSet, HashMap};
@@ -67,10 +69,6 @@ pub(in crate::hot) async fn run(
             continue;
         }
         count(&replication.counters.passes, 1);
-        if inner.has_refused_directory() {
-            // What is missing there is not lost yet.
-            continue;
-        }
         let nodes = replication.options.nodes.storage_nodes();
         let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, nodes };
         match driver.run_pass(&context).await {
@@ -160,13 +158,19 @@ impl ReplicaDriver {
         let now = Instant::now();
         let busy: BTreeSet<SegmentId> =
             self.backoff.iter().filter(|(_, failed)| failed.due > now).map(|(segment, _)| *segment).collect();
-        let (own, nodes, catalogue) = (context.inner.node, context.nodes.clone(), context.catalogue.clone());
+        let (inner, nodes, catalogue) =
+            (context.inner.clone(), context.nodes.clone(), context.catalogue.clone());
         let decided = blocking(move || {
+            let own = inner.node;
             let recorded = RecordedSegments::of(own, &catalogue.segments()?);
+            let mut busy = busy;
+            busy.extend(inner.in_refused_directories(recorded.listed.iter().copied())?);
             let segments = &recorded.facts;
             let (copies, tasks_max) = (COPIES, TASKS_MAX);
             let input = RepairInput { own, copies, nodes: &nodes, segments, busy: &busy, tasks_max };
-            let tasks = next_tasks(&input);
+            let mut tasks = next_tasks(&input);
+            // Without a directory in use there is no place for a copy.
+            tasks.retain(|task| task.kind != RepairKind::Copy || inner.used_directories().next().is_some());
             Ok((recorded, tasks))
         });
         let (recorded, tasks) = decided.await?;
@@ -412,13 +416,18 @@ async fn forget_removed(context: &PassContext<'_>, record: &SegmentRecord) -> Re
 enum SuspectMark {
     /// The record marks the replica, or has none of this node.
     Made,
-    /// The replica is the only one, or the segment is open: it is marked when there is another.
+    /// The replica is the only one, or the segment is open: it is marked when there is another. Or it may be
+    /// in a directory that is not used.
     NotYet,
 }
 
 async fn mark_suspect(context: &PassContext<'_>, segment: SegmentId) -> Result<SuspectMark, MoveStepError> {
     let Some(record) = context.catalogue.segment_record(segment)? else { return Ok(SuspectMark::Made) };
     let own = context.inner.node;
+    let of = context.inner.clone();
+    if blocking(move || Ok(of.may_be_in_refused_directory(segment))).await? {
+        return Ok(SuspectMark::NotYet);
+    }
     let Some(replicas) = marked_replicas(&record, own) else {
         let is_here = record.replica_of(own).is_some_and(|replica| is_local(replica) && !replica.is_suspect);
         return Ok(if is_here { SuspectMark::NotYet } else { SuspectMark::Made });

@@ -53,6 +53,11 @@ impl ReplicaHome {
         inner.shared.queues.for_tier(self.tier())
     }
 
+    /// True if the directory is used.
+    fn is_used(self, inner: &HotTierInner) -> bool {
+        !self.disk(inner).state().is_refused()
+    }
+
     /// True if there is a file under the name of the segment.
     pub(super) fn has_file(self, inner: &HotTierInner, segment: SegmentId) -> bool {
         self.disk(inner).dir().join(segment_file_name(segment)).exists()
@@ -77,9 +82,9 @@ pub(super) struct OwnFile {
 }
 
 /// Returns the directory for a new file of `bytes`: the hot tier, or the emptiest cold directory if the hot
-/// tier is full.
+/// tier is full, among those that are used.
 pub(super) fn new_home(inner: &HotTierInner, bytes: u64) -> ReplicaHome {
-    let fits = |home: &ReplicaHome| home.space(inner).has_room(bytes);
+    let fits = |home: &ReplicaHome| home.is_used(inner) && home.space(inner).has_room(bytes);
     let room = |home: &ReplicaHome| home.space(inner).room_bytes();
     let cold = (0..inner.volumes.cold.len()).map(ReplicaHome::Cold);
     if fits(&ReplicaHome::Hot) {
@@ -89,11 +94,12 @@ pub(super) fn new_home(inner: &HotTierInner, bytes: u64) -> ReplicaHome {
 }
 
 /// Returns the file of the segment of `record` on this node, from the recorded tier if several directories
-/// have it. A file of another segment under its name counts as none. One whose first bytes cannot be read may
+/// that are used have it. A file of another segment under its name counts as none. One whose first bytes cannot be read may
 /// be the segment's: its records verify by themselves.
 pub(super) fn own_file(inner: &HotTierInner, record: &SegmentRecord) -> Option<OwnFile> {
     let cold = (0..inner.volumes.cold.len()).map(ReplicaHome::Cold);
     let mut homes: Vec<ReplicaHome> = std::iter::once(ReplicaHome::Hot).chain(cold).collect();
+    homes.retain(|home| home.is_used(inner));
     let recorded = record.replica_of(inner.node).and_then(|replica| replica.tier().ok());
     homes.sort_by_key(|home| Some(home.tier()) != recorded);
     let place = SegmentLocation::of(record, recorded.unwrap_or(SegmentTier::Hot));

@@ -28,7 +28,6 @@ use crate::hot::HotTierInner;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::compaction::{MoveStepError, blocking};
 use crate::hot::dirs::SegmentDirs;
-use crate::hot::file_names::segment_of_file_name;
 use crate::hot::pins::SegmentPins;
 
 /// Interval at which the directories are read.
@@ -91,19 +90,10 @@ impl ReplicaSweep {
     }
 }
 
-/// Returns the segments with a file in a local directory.
+/// Returns the segments with a file in a local directory that is used.
 async fn files_in(context: &SweepContext<'_>) -> Result<BTreeSet<SegmentId>, MoveStepError> {
-    let dirs = context.inner.volumes.dirs().clone();
-    blocking(move || {
-        let mut files = BTreeSet::new();
-        for dir in dirs.all() {
-            for entry in std::fs::read_dir(dir)? {
-                files.extend(entry?.file_name().to_str().and_then(segment_of_file_name));
-            }
-        }
-        Ok(files)
-    })
-    .await
+    let inner = context.inner.clone();
+    blocking(move || Ok(inner.files_in_use()?)).await
 }
 
 /// Reports listed replicas without a file: they are copied again.
@@ -114,7 +104,8 @@ async fn report_missing(
 ) -> Result<(), MoveStepError> {
     let mut missing = recorded.expected.clone();
     missing.retain(|segment| !files.contains(segment));
-    if missing.is_empty() {
+    // What is in a directory that is not used is not lost yet.
+    if missing.is_empty() || context.inner.has_refused_directory() {
         return Ok(());
     }
     let inner = context.inner.clone();
@@ -232,7 +223,8 @@ async fn unlink(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<bool, M
         if let Some(place) = of.shared.segments.map.location(segment) {
             of.volumes.set_foreign_aside(segment, &place)?;
         }
-        let hot_bytes = of.volumes.hot.remove(segment)?;
+        let hot = Some(&of.volumes.hot).filter(|hot| !hot.state().is_refused());
+        let hot_bytes = hot.map_or(Ok(None), |hot| hot.remove(segment))?;
         if let Some(bytes) = hot_bytes {
             of.shared.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
         }

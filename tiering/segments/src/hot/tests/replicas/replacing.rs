@@ -1,9 +1,11 @@
 //! Tests of segment directories that are exchanged while the node runs, and of their replacement.
 
 use super::super::{append, chunk, read_all};
+use super::sweeping::release_all;
 use super::testbed::{OBJECT_BYTES, TestNodes, UnreadableDisk};
 use crate::hot::{
-    DirectoryFault, HotTier, Intercept, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError, write_mark,
+    DirectoryFault, HotTier, Intercept, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError, segment_file_name,
+    segment_of_file_name, write_mark,
 };
 use mlgw_common::ids::SegmentId;
 use mlgw_common::time::{Instant, sleep};
@@ -120,6 +122,38 @@ async fn a_disk_that_only_fails_reads_is_refused() {
     assert!(matches!(refused[0].fault, DirectoryFault::Failed(_)), "{refused:?}");
     disk.set(false);
     nodes.cluster.until(|| second.can_append()).await;
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_cold_directory_stops_only_what_touches_it() {
+    let nodes = TestNodes::started(Identity { incarnation: Incarnation(9), ..Identity::default() }).await;
+    let second = nodes.open_cold(2).await;
+    let (cold, is_refused) = (nodes.cold_dir(2), || !second.refused_directories().is_empty());
+    exchange(&cold);
+    nodes.cluster.until(is_refused).await;
+    nodes.cluster.set_nodes([1, 2]);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+
+    std::fs::remove_dir(&cold).unwrap();
+    std::fs::rename(cold.with_extension("gone"), &cold).unwrap();
+    nodes.cluster.until(|| !is_refused()).await;
+    let moved = nodes.segment_of(0).segment_id();
+    std::fs::rename(nodes.path(2, moved), cold.join(segment_file_name(moved))).unwrap();
+    exchange(&cold);
+    nodes.cluster.until(is_refused).await;
+    second.report_damage([moved]);
+    nodes.cluster.pass(2).await;
+    assert!(nodes.are_all_on(&[1, 2]), "what is in the directory is not lost yet");
+    assert!(!nodes.path(2, moved).exists() && names_in(&cold) == 0);
+    release_all(&nodes).await;
+    let released = |segment| nodes.bench.catalogue.segment(segment).is_none();
+    nodes.cluster.until(|| {
+        let names = std::fs::read_dir(nodes.dir(2)).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut segments = names.filter_map(|name| segment_of_file_name(name.to_str().unwrap()));
+        segments.all(|segment| !released(segment))
+    })
+    .await;
     nodes.close().await;
 }
 

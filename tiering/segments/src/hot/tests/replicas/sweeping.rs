@@ -15,7 +15,7 @@ async fn two_nodes() -> TestNodes {
 }
 
 /// Removes the records of all segments on their owner.
-async fn release_all(nodes: &TestNodes) {
+pub(super) async fn release_all(nodes: &TestNodes) {
     for (object, _) in &nodes.objects {
         nodes.bench.delete(object).await;
     }

@@ -384,14 +384,24 @@ impl TestNodes {
     }
 
     pub(super) async fn open_with(&self, node: u64, intercept: Option<Arc<dyn Intercept>>) -> HotTier {
+        self.open_changed(node, |options| HotOptions { intercept, ..options }).await
+    }
+
+    /// Opens the tier of another node that has a cold directory.
+    pub(super) async fn open_cold(&self, node: u64) -> HotTier {
+        let cold_dirs = vec![self.cold_dir(node)];
+        self.open_changed(node, |options| HotOptions { cold_dirs, ..options }).await
+    }
+
+    async fn open_changed(&self, node: u64, change: impl FnOnce(HotOptions) -> HotOptions) -> HotTier {
         let own = self.bench.tuned.identity;
         let lineage = Lineage { node: NodeId(node), own, ..Lineage::default() };
         let compaction =
             CompactionSettings { interval: Duration::from_secs(3600), ..CompactionSettings::default() };
         let replication = Some(self.cluster.options(node));
         let dir = self.bench.dir.path().join(format!("node-{node}"));
-        let options = HotOptions { compaction, lineage, replication, intercept, ..options(&dir) };
-        let tier = HotTier::open(options, self.bench.catalogue.clone()).await.unwrap();
+        let options = HotOptions { compaction, lineage, replication, ..options(&dir) };
+        let tier = HotTier::open(change(options), self.bench.catalogue.clone()).await.unwrap();
         self.cluster.tiers.lock().insert(NodeId(node), tier.clone());
         tier
     }
@@ -455,6 +465,11 @@ impl TestNodes {
         let root = self.bench.dir.path();
         let root = if node == 1 { root.to_owned() } else { root.join(format!("node-{node}")) };
         root.join("segments")
+    }
+
+    /// Cold directory of a node other than the first.
+    pub(super) fn cold_dir(&self, node: u64) -> PathBuf {
+        self.dir(node).with_file_name("cold")
     }
 
     pub(super) fn path(&self, node: u64, segment: SegmentId) -> PathBuf {
