@@ -1,7 +1,10 @@
 //! Use of a segment directory while the node runs: it is used, or refused because it failed or because
 //! another directory is there.
 //!
-//! An examination reads the mark from the disk, so that a disk is found that writes and does not read.
+//! An examination reads the mark from the disk, so that a disk is found that writes and does not read. One
+//! that does not return in time is left to itself, and the directory is refused until it returns: a disk that
+//! does not respond holds one thread. What an examination found before a replacement of the directory is
+//! ignored.
 //!
 //! A refused directory is not written: no segment is created, appended, copied or removed there. A node with
 //! peers examines its directories every few seconds and accepts one again when it is right: after its disk
@@ -14,6 +17,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use mlgw_common::{Identity, regular};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,6 +29,9 @@ use super::mark_file::{DirectoryMark, has_segments};
 
 /// Name of the file that is written to find out if a directory can be written.
 pub(super) const PROBE_FILE_NAME: &str = "probe";
+
+/// Longest wait of a replacement for another one of the same directory.
+const REPLACEMENT_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Reason for which a directory is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +48,9 @@ pub enum DirectoryFault {
     /// Another directory with the mark of this server is there, without any segment.
     #[error("another directory without segments is in its place")]
     Emptied,
+    /// The system does not answer.
+    #[error("its disk does not respond")]
+    Hung,
     /// It is being replaced now.
     #[error("it is being replaced")]
     Replacing,
@@ -87,8 +97,8 @@ pub(super) struct DirectoryState {
     is_examined: AtomicBool,
     /// True if a call failed since the last examination.
     has_failed: AtomicBool,
-    /// Locked while the directory is examined or replaced.
-    examination: Mutex<()>,
+    /// Locked while the directory is replaced.
+    replacement: Mutex<()>,
     inner: Mutex<KnownDirectory>,
 }
 
@@ -97,6 +107,18 @@ struct KnownDirectory {
     fault: Option<DirectoryFault>,
     /// The directory that was used last.
     number: Option<FileNumber>,
+    /// Number of the current or next examination.
+    examination: u64,
+    is_in_examination: bool,
+}
+
+/// The effect of an examination on the use of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DirectoryChange {
+    /// It is used again.
+    Accepted,
+    /// It is not used any more, or for another reason.
+    Refused(DirectoryFault),
 }
 
 impl DirectoryState {
@@ -124,9 +146,55 @@ impl DirectoryState {
         }
     }
 
-    /// Locks the directory against another examination or replacement. Blocks the calling thread.
-    pub(super) fn lock_examination(&self) -> MutexGuard<'_, ()> {
-        self.examination.lock()
+    /// Locks the directory against another replacement; `None` if one does not end in time. Blocks the
+    /// calling thread.
+    pub(super) fn lock_replacement(&self) -> Option<MutexGuard<'_, ()>> {
+        self.replacement.try_lock_for(REPLACEMENT_WAIT_MAX)
+    }
+
+    /// Begins an examination and returns its number; `None` if one is in progress, or the directory is being
+    /// replaced.
+    pub(super) fn start_examination(&self) -> Option<u64> {
+        let mut inner = self.inner.lock();
+        if inner.is_in_examination || inner.fault == Some(DirectoryFault::Replacing) {
+            return None;
+        }
+        inner.is_in_examination = true;
+        Some(inner.examination)
+    }
+
+    /// Ends an examination, and uses or refuses the directory as it found it.
+    pub(super) fn end_examination(
+        &self,
+        number: u64,
+        found: Result<FileNumber, DirectoryFault>,
+    ) -> Option<DirectoryChange> {
+        let mut inner = self.inner.lock();
+        if inner.examination != number {
+            return None;
+        }
+        inner.examination += 1;
+        inner.is_in_examination = false;
+        match found {
+            Ok(found) => self.accept_locked(&mut inner, found).then_some(DirectoryChange::Accepted),
+            Err(fault) => self.refuse_locked(&mut inner, fault),
+        }
+    }
+
+    /// Refuses the directory, whose examination has not returned in time.
+    pub(super) fn refuse_hung(&self, number: u64) -> Option<DirectoryChange> {
+        let mut inner = self.inner.lock();
+        match inner.examination == number {
+            true => self.refuse_locked(&mut inner, DirectoryFault::Hung),
+            false => None,
+        }
+    }
+
+    /// Ignores the result of an examination in progress, if there is one.
+    pub(super) fn ignore_examination(&self) {
+        let mut inner = self.inner.lock();
+        inner.examination += 1;
+        inner.is_in_examination = false;
     }
 
     /// From now on the directory is examined again and again.
@@ -168,15 +236,23 @@ impl DirectoryState {
 
     /// Stops using the directory. Returns true if it was used, or refused for another reason.
     pub(super) fn refuse(&self, fault: DirectoryFault) -> bool {
-        let mut inner = self.inner.lock();
+        self.refuse_locked(&mut self.inner.lock(), fault).is_some()
+    }
+
+    fn refuse_locked(&self, inner: &mut KnownDirectory, fault: DirectoryFault) -> Option<DirectoryChange> {
         self.was_refused.store(true, Relaxed);
         self.is_refused.store(true, Relaxed);
-        inner.fault.replace(fault.clone()) != Some(fault)
+        let is_new = inner.fault.as_ref() != Some(&fault);
+        inner.fault = Some(fault.clone());
+        is_new.then_some(DirectoryChange::Refused(fault))
     }
 
     /// Uses the directory with this number. Returns true if it was refused before.
     pub(super) fn accept(&self, number: FileNumber) -> bool {
-        let mut inner = self.inner.lock();
+        self.accept_locked(&mut self.inner.lock(), number)
+    }
+
+    fn accept_locked(&self, inner: &mut KnownDirectory, number: FileNumber) -> bool {
         inner.number = Some(number);
         self.is_refused.store(false, Relaxed);
         inner.fault.take().is_some()
@@ -247,7 +323,7 @@ fn write_and_read(file: &mut File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
+    use super::{DirectoryChange, DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
     use crate::hot::mark_file::{DirectoryMark, MARK_FILE_NAME, mark_on_disk, write_mark};
     use mlgw_common::{ClusterId, Identity};
     use std::fs::File;
@@ -332,6 +408,34 @@ mod tests {
         assert_eq!(probed(enospc), Ok(()), "a full disk works");
         assert!(accept(&state, dir));
         assert!(state.check().is_ok());
+    }
+
+    #[test]
+    fn an_examination_that_does_not_return_refuses_the_directory_until_it_does() {
+        let room = tempfile::tempdir().unwrap();
+        let (state, found) = (DirectoryState::default(), FileNumber::of_path(room.path()).unwrap());
+        let number = state.start_examination().unwrap();
+        assert_eq!(state.start_examination(), None, "one at a time");
+        assert_eq!(state.refuse_hung(number), Some(DirectoryChange::Refused(DirectoryFault::Hung)));
+        assert_eq!(state.start_examination(), None, "the thread has not returned");
+        assert_eq!(state.end_examination(number, Ok(found)), Some(DirectoryChange::Accepted));
+        assert_eq!(state.refuse_hung(number), None, "it has returned");
+        let next = state.start_examination().unwrap();
+        assert_eq!(state.end_examination(next, Ok(found)), None, "nothing changes");
+    }
+
+    #[test]
+    fn a_replacement_ignores_an_examination_that_began_before() {
+        let room = tempfile::tempdir().unwrap();
+        let (state, found) = (DirectoryState::default(), FileNumber::of_path(room.path()).unwrap());
+        let number = state.start_examination().unwrap();
+        state.refuse(DirectoryFault::Replacing);
+        state.ignore_examination();
+        assert_eq!(state.start_examination(), None, "it is being replaced");
+        assert_eq!(state.end_examination(number, Ok(found)), None);
+        assert_eq!((state.refuse_hung(number), state.fault()), (None, Some(DirectoryFault::Replacing)));
+        state.accept(found);
+        assert!(state.start_examination().is_some(), "a thread that hangs delays no other one");
     }
 
     #[test]

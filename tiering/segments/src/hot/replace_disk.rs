@@ -1,7 +1,7 @@
 //! Segment directories that fail or are exchanged while the node runs, and their replacement.
 //!
-//! A node with peers examines its directories every few seconds. One that fails, or is another one than
-//! before, is refused ([`super::directory`]): reads use the replicas of other nodes, and nothing is written
+//! A node with peers examines its directories every few seconds. One that fails, does not answer, or is
+//! another one than before, is refused ([`super::directory`]): reads use the replicas of other nodes, and nothing is written
 //! there. [`HotTier::replace_directory`] takes an empty directory in its place: it marks it, and the replicas
 //! that were in it become suspect, so that the driver of replicas copies them from other nodes.
 //!
@@ -11,17 +11,20 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::REPLACED_ONLY_COPIES_NAMED_MAX;
+use mlgw_common::time::timeout;
 use mlgw_common::{Identity, SegmentTier};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::ReadError;
 
-use super::compaction::{MoveStepError, blocking};
-use super::directory::{DirectoryFault, ExaminedDirectory as _, FileNumber, PROBE_FILE_NAME};
+use super::directory::{
+    DirectoryChange, DirectoryFault, ExaminedDirectory as _, FileNumber, PROBE_FILE_NAME,
+};
 use super::file::SegmentDisk;
 use super::file_names::segment_of_file_name;
 use super::mark_file::{MARK_FILE_NAME, MARK_TEMP_NAME, read_mark, write_incomplete_mark};
@@ -31,6 +34,9 @@ use super::{HotTier, HotTierInner};
 
 /// Interval between examinations.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(2);
+/// Time after which a disk that does not answer an examination counts as hung. One that retries a bad sector
+/// takes a few seconds.
+const EXAMINE_MAX: Duration = Duration::from_secs(10);
 
 /// Names that an empty directory may have: those of its own server, and that of a new file system.
 const NAMES_OF_EMPTY: [&str; 5] =
@@ -225,7 +231,7 @@ impl HotTierInner {
         Ok(files)
     }
 
-    /// True if a directory that is not used may have the file of a segment: none has it.
+    /// True if a directory that is not used may have the file of a segment: none that answers has it.
     pub(super) fn may_be_in_refused_directory(&self, segment: SegmentId) -> bool {
         self.has_refused_directory() && !self.has_file(segment)
     }
@@ -235,29 +241,56 @@ impl HotTierInner {
         self.directories().try_for_each(|place| place.disk.state().check_directory(place.disk.dir()))
     }
 
-    /// Examines all directories.
-    fn examine_directories(&self) {
-        let own = self.volumes.hot.owner();
-        for DirectoryPlace { tier, disk, .. } in self.directories() {
-            let (dir, state) = (disk.dir(), disk.state());
-            let _locked = state.lock_examination();
-            let expects = || {
-                let expected = self.shared.segments.map.referenced_segments(tier);
-                expected.map_or(true, |segments| !segments.is_empty())
-            };
-            // Files that are open may be in another directory than the one that is used now.
-            match state.examine(disk, &own, expects) {
-                Ok(number) if state.accept(number) => {
-                    self.reader.invalidate_all();
-                    tracing::warn!(dir = %dir.display(), "a segment directory is used again");
-                }
-                Err(fault) if state.refuse(fault.clone()) => {
-                    self.reader.invalidate_all();
-                    tracing::error!(dir = %dir.display(), %fault,
-                        "a segment directory is not used any more: mount its disk, or replace it with `mlgw \
-                         disk replace`");
-                }
-                Ok(_) | Err(_) => {}
+    /// Examines all directories at the same time, and refuses those that do not answer within `limit`.
+    pub(super) async fn examine_directories(self: &Arc<Self>, limit: Duration) {
+        let places = 0..self.directories().count();
+        join_all(places.map(|place| self.examine_within(place, limit))).await;
+    }
+
+    /// Examines a directory, unless an examination of it is in progress.
+    async fn examine_within(self: &Arc<Self>, place: usize, limit: Duration) {
+        let Some(DirectoryPlace { disk, .. }) = self.directories().nth(place) else { return };
+        let state = disk.state();
+        let Some(number) = state.start_examination() else { return };
+        let of = self.clone();
+        // A thread that does not return goes on without this task.
+        let examining = tokio::task::spawn_blocking(move || {
+            if let Some(DirectoryPlace { tier, disk, .. }) = of.directories().nth(place) {
+                let found = of.examine(tier, disk);
+                of.report_change(disk.dir(), disk.state().end_examination(number, found));
+            }
+        });
+        match timeout(limit, examining).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let fault = DirectoryFault::Failed(format!("its examination failed: {error}"));
+                self.report_change(disk.dir(), state.end_examination(number, Err(fault)));
+            }
+            Err(_) => self.report_change(disk.dir(), state.refuse_hung(number)),
+        }
+    }
+
+    /// Examines a directory. Blocks the calling thread.
+    fn examine(&self, tier: SegmentTier, disk: &SegmentDisk) -> Result<FileNumber, DirectoryFault> {
+        let expects = || {
+            let expected = self.shared.segments.map.referenced_segments(tier);
+            expected.map_or(true, |segments| !segments.is_empty())
+        };
+        disk.state().examine(disk, &self.volumes.hot.owner(), expects)
+    }
+
+    fn report_change(&self, dir: &Path, change: Option<DirectoryChange>) {
+        let Some(change) = change else { return };
+        // Files that are open may be in another directory than the one that is used now.
+        self.reader.invalidate_all();
+        match change {
+            DirectoryChange::Accepted => {
+                tracing::warn!(dir = %dir.display(), "a segment directory is used again");
+            }
+            DirectoryChange::Refused(fault) => {
+                tracing::error!(dir = %dir.display(), %fault,
+                    "a segment directory is not used any more: mount its disk, or replace it with `mlgw \
+                     disk replace`");
             }
         }
     }
@@ -271,12 +304,14 @@ impl HotTierInner {
         let replication = self.replicas.replication().ok_or(ReplaceDirectoryError::NoPeers)?;
         let place = self.place_of(dir)?;
         let (dir, state) = (place.disk.dir().to_owned(), place.disk.state());
-        let _locked = state.lock_examination();
         let io = |source| ReplaceDirectoryError::Io { dir: dir.clone(), source };
+        let locked = state.lock_replacement();
+        let _locked = locked.ok_or_else(|| io(io::Error::other("another replacement of it has not ended")))?;
         let number = FileNumber::of_path(&dir).map_err(io)?;
         check_empty(&dir, &self.volumes.hot.owner())?;
         let before = state.fault();
         state.refuse(DirectoryFault::Replacing);
+        state.ignore_examination();
         self.reader.invalidate_all();
         let missing = self.replace_refused(place, only_copies);
         match before {
@@ -344,9 +379,10 @@ impl HotTierInner {
         Ok(missing)
     }
 
-    /// True if a directory has the file of a segment.
+    /// True if a directory that answers has the file of a segment.
     fn has_file(&self, segment: SegmentId) -> bool {
-        self.directories().any(|place| place.disk.has_file(segment))
+        let answers = |place: &DirectoryPlace<'_>| place.disk.state().fault() != Some(DirectoryFault::Hung);
+        self.directories().filter(answers).any(|place| place.disk.has_file(segment))
     }
 }
 
@@ -381,13 +417,7 @@ pub(super) async fn run(tier: Weak<HotTierInner>) {
     loop {
         mlgw_common::time::sleep(EXAMINE_INTERVAL).await;
         let Some(inner) = tier.upgrade().filter(|inner| !inner.compaction.is_stopped()) else { return };
-        let examined = blocking(move || {
-            inner.examine_directories();
-            Ok::<(), MoveStepError>(())
-        });
-        if let Err(error) = examined.await {
-            tracing::warn!(%error, "the segment directories were not examined");
-        }
+        inner.examine_directories(EXAMINE_MAX).await;
     }
 }
 

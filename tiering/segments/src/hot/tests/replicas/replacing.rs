@@ -2,10 +2,10 @@
 
 use super::super::{append, chunk, read_all};
 use super::sweeping::release_all;
-use super::testbed::{OBJECT_BYTES, TestNodes, UnreadableDisk};
+use super::testbed::{BlockedDisk, OBJECT_BYTES, TestNodes, UnreadableDisk};
 use crate::hot::{
-    DirectoryFault, HotTier, Intercept, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError, segment_file_name,
-    segment_of_file_name, write_mark,
+    DirectoryFault, FileCall, HotTier, Intercept, MARK_FILE_NAME, OnlyCopies, ReplaceDirectoryError,
+    segment_file_name, segment_of_file_name, write_mark,
 };
 use mlgw_common::ids::SegmentId;
 use mlgw_common::time::{Instant, sleep};
@@ -121,6 +121,23 @@ async fn a_disk_that_only_fails_reads_is_refused() {
     let refused = second.refused_directories();
     assert!(matches!(refused[0].fault, DirectoryFault::Failed(_)), "{refused:?}");
     disk.set(false);
+    nodes.cluster.until(|| second.can_append()).await;
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_does_not_respond_is_refused_and_holds_one_thread() {
+    let disk = Arc::new(BlockedDisk::of(FileCall::ExaminationRead));
+    let (nodes, second) = marked_nodes_with(Some(disk.clone())).await;
+    let blocked = disk.block();
+    for _ in 0..3 {
+        second.inner.examine_directories(Duration::from_millis(50)).await;
+    }
+    // Another examination may have begun before.
+    nodes.cluster.until(|| !second.can_append()).await;
+    assert_eq!(second.refused_directories()[0].fault, DirectoryFault::Hung);
+    assert_eq!(disk.waiting(), 1);
+    drop(blocked);
     nodes.cluster.until(|| second.can_append()).await;
     nodes.close().await;
 }

@@ -147,6 +147,8 @@ impl Intercept for UnreadableDisk {
 /// A disk whose syncs of records wait while it is blocked, and can be made to fail.
 #[derive(Default)]
 pub(super) struct BlockedDisk {
+    /// Call that waits instead of syncs, if any.
+    call: Option<FileCall>,
     state: Mutex<BlockedSyncs>,
     changed: Condvar,
 }
@@ -159,6 +161,11 @@ struct BlockedSyncs {
 }
 
 impl BlockedDisk {
+    /// Returns a disk on which these calls wait instead of syncs.
+    pub(super) fn of(call: FileCall) -> Self {
+        Self { call: Some(call), ..Self::default() }
+    }
+
     /// Blocks syncs until the result is dropped.
     pub(super) fn block(self: &Arc<Self>) -> BlockedDiskGuard {
         self.state.lock().is_blocked = true;
@@ -172,7 +179,12 @@ impl BlockedDisk {
 
     /// True while a sync waits.
     pub(super) fn is_waiting(&self) -> bool {
-        self.state.lock().waiting > 0
+        self.waiting() > 0
+    }
+
+    /// Number of calls that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting
     }
 }
 
@@ -188,7 +200,7 @@ impl Drop for BlockedDiskGuard {
 
 impl Intercept for BlockedDisk {
     fn before(&self, call: FileCall, _segment: Option<SegmentId>) -> InterceptAction {
-        if call != FileCall::Sync {
+        if call != self.call.unwrap_or(FileCall::Sync) {
             return InterceptAction::Go;
         }
         let mut state = self.state.lock();
