@@ -28,6 +28,9 @@ pub enum ObjectError {
     /// Too few storage nodes answer to store the bytes; nothing changed.
     #[error("{0}")]
     TooFewReplicas(String),
+    /// The disk of this node failed to store the bytes, and another node can store them; nothing changed.
+    #[error("{0}")]
+    DiskFailed(String),
     /// Some nodes are not upgraded yet; nothing changed.
     #[error("{0}")]
     NotFinalized(String),

@@ -450,7 +450,13 @@ impl ObjectLayer {
             }
             AppendError::Stopping => ObjectError::Stopping,
             AppendError::NoQuorum => ObjectError::TooFewReplicas(error.to_string()),
-            error => ObjectError::internal(format!("a chunk could not be stored: {error}")),
+            AppendError::Io => {
+                let what = format!("a chunk could not be stored: {error}");
+                match self.tiers.hot.has_peers() {
+                    true => ObjectError::DiskFailed(what),
+                    false => ObjectError::Internal(what),
+                }
+            }
         }
     }
 }

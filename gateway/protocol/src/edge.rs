@@ -2,12 +2,12 @@
 //!
 //! A node without peers serves everything. A member serves all keys except those of remote-backed buckets,
 //! which it forwards to the duty node unless it is that itself. While it is drained it forwards all changes
-//! too. A node that stores nothing forwards everything; it has no objects and no segments, and needs only the
+//! too, and while its directory for new segments is not used those of local buckets. A node that stores nothing forwards everything; it has no objects and no segments, and needs only the
 //! parts of [`ForwardingEdge`].
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;
-use crate::member::{MemberGateway, RequestOwner, is_change, owner_of, source_bucket};
+use crate::member::{MemberGateway, RequestOwner, is_change, lacks_disk, owner_of, source_bucket};
 use crate::observed_response::observe_response;
 use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
@@ -108,11 +108,11 @@ impl MemberEdge {
         // A target that is not well-formed is refused by any node.
         let target = RequestTarget::parse(&head, &self.forwarding.domains).unwrap_or_default();
         match timeout(TAKE_OVER_WAIT, owner_of(&self.gateway, &head, &target)).await {
-            Ok(Ok(RequestOwner::Here(gateway))) => {
+            Ok(Ok(RequestOwner::Here(gateway))) if !lacks_disk(&gateway, &head, &target) => {
                 handle(gateway, Request::from_parts(head, body), peer).await
             }
             // No node serves it yet, which the forwarder finds too.
-            Ok(Ok(RequestOwner::Elsewhere(_))) | Err(_) => {
+            Ok(Ok(RequestOwner::Here(_) | RequestOwner::Elsewhere(_))) | Err(_) => {
                 self.forwarding.handle(Request::from_parts(head, body), peer).await
             }
             Ok(Err(error)) => refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),

@@ -11,7 +11,9 @@
 //! both.
 
 use crate::client_body::ReceivedClientBody;
-use crate::member::{MemberGateway, MemberPart, RequestOwner, check_clock, is_change, owner_of};
+use crate::member::{
+    MemberGateway, MemberPart, RequestOwner, check_clock, is_change, lacks_disk, owner_of,
+};
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -40,6 +42,9 @@ const NOT_CURRENT: &str = "no majority confirms the rows of this node, or it tak
 
 /// Reason of the refusal of a change on a node with a wrong clock.
 const CLOCK_DEVIATES: &str = "the clock of this node deviates from those of the others";
+
+/// Reason of the refusal of a change on a node without a directory for new segments.
+const NO_DISK: &str = "the directory of the hot tier is not used";
 
 /// Reason of the refusal of a request from which two nodes read different buckets.
 const OTHER_TARGET: &str =
@@ -103,6 +108,9 @@ impl ForwardedRequests {
         // Another member may store it, under the right time.
         if is_change && check_clock(&gateway).is_err() {
             return Err(RoutingVerdict::Busy { reason: CLOCK_DEVIATES.to_owned() });
+        }
+        if lacks_disk(&gateway, &head, &target) {
+            return Err(RoutingVerdict::Busy { reason: NO_DISK.to_owned() });
         }
         let verdict = table.judge(gateway.ids.node(), context.epoch, route_target(&target));
         let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };

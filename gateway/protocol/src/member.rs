@@ -4,6 +4,7 @@
 //! a remote-backed bucket, which the duty node answers while it has a lease. Which buckets are remote-backed
 //! follows from the rows of this node. A bucket that they do not have may be new, so the request waits until
 //! they are current. A node whose clock deviates refuses changes, which it would store with a wrong time.
+//! A node whose directory for new segments is not used leaves changes of local buckets to other nodes.
 //! Nothing is stored here.
 
 use crate::Gateway;
@@ -133,6 +134,20 @@ pub(crate) fn check_clock(gateway: &Gateway) -> Result<(), S3Error> {
         .message("The clock of this node deviates from those of the other nodes. Use another node."))
 }
 
+/// True for a change of a local bucket while the directory for new segments is not used: another node stores
+/// what belongs to it.
+pub(crate) fn lacks_disk(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> bool {
+    is_change(&head.method) && !gateway.objects.tiers.hot.can_append() && !names_bound(gateway, head, target)
+}
+
+/// True if a request names a remote-backed bucket, also as the source of a copy.
+fn names_bound(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> bool {
+    let catalogue = &gateway.objects.catalogue;
+    let is_bound = |name: &str| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
+    let source = source_bucket(head);
+    target.bucket.as_deref().into_iter().chain(source.as_deref()).any(is_bound)
+}
+
 /// The gateway of a member. It is replaced when the node takes remote-backed buckets over, or hands them
 /// over.
 pub type MemberGateway = ArcSwap<Gateway>;
@@ -180,8 +195,7 @@ async fn duty_node_of(
     if names().any(|name| catalogue.bucket(name).is_none()) {
         member.unless_lost(catalogue.barrier(BarrierScope::System)).await?;
     }
-    let is_bound = |name: &str| catalogue.bucket(name).is_some_and(|bucket| bucket.binding.is_some());
-    Ok(names().any(is_bound).then(|| catalogue.duty().node_id()))
+    Ok(names_bound(gateway, head, target).then(|| catalogue.duty().node_id()))
 }
 
 /// Returns the bucket of the source of a copy, which a header names, or a parameter of a presigned URL.

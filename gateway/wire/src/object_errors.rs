@@ -26,6 +26,11 @@ impl From<ObjectError> for S3Error {
                 .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
                 .caused_by(cause)
                 .message("Too few storage nodes answer to store the object. Try again."),
+            ObjectError::DiskFailed(cause) => Self::new(Code::ServiceUnavailable)
+                .field("Reason", "DiskFailed")
+                .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
+                .caused_by(cause)
+                .message("The disk of this node failed. Try again: another node will store the object."),
             ObjectError::NotFinalized(cause) => Self::new(Code::ServiceUnavailable)
                 .message(format!("This request is served once the upgrade is finalized: {cause}.")),
             ObjectError::UnknownOutcome => Self::new(Code::ServiceUnavailable).message(

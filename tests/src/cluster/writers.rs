@@ -89,15 +89,6 @@ impl WriterLog {
     pub(super) fn assert_kept_but_for_unanswered(&self) {
         assert_eq!(self.failures, Vec::<String>::new());
     }
-
-    /// Like [`WriterLog::assert_kept`], for a writer through a node whose disk failed. Writes were refused
-    /// with a 500 until the node knew that.
-    pub(super) fn assert_kept_but_for_disk_errors(&self) {
-        let is_disk_error =
-            |failure: &&String| failure.starts_with("PUT") && failure.contains("InternalError");
-        let others: Vec<&String> = self.failures.iter().filter(|failure| !is_disk_error(failure)).collect();
-        assert_eq!((self.unanswered, others), (0, Vec::new()));
-    }
 }
 
 /// A client that stores one object after the other.

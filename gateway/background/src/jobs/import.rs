@@ -94,6 +94,7 @@ impl ImportError {
                     | ObjectError::Stopping
                     | ObjectError::NoLeader(_)
                     | ObjectError::TooFewReplicas(_)
+                    | ObjectError::DiskFailed(_)
                     | ObjectError::NotFinalized(_)
                     | ObjectError::NoSuchBucket(_)
                     | ObjectError::Rejected(Reject::NoSuchBucket | Reject::QuotaExceeded { .. })

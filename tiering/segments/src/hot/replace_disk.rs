@@ -151,6 +151,12 @@ impl HotTier {
         !self.inner.volumes.hot.state().is_refused()
     }
 
+    /// True if other nodes store segments too, so that they may store what this node cannot.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        self.inner.replicas.replication().is_some()
+    }
+
     /// Takes the empty directory `dir` in place of a lost one with the same path. Its replicas are copied
     /// from other nodes.
     ///
