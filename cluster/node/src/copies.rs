@@ -4,6 +4,7 @@
 //! All nodes count alike, from the rows of segments and of nodes. Nothing is stored here.
 
 use crate::probes::Probes;
+use crate::replicas::ServedReplicas;
 use mlgw_common::{NodeId, SegmentId};
 use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ReadError};
@@ -12,7 +13,7 @@ use mlgw_replication::{
     is_lost, wanted_copies,
 };
 use mlgw_segments::hot::StorageNodes;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Copies of segments, as this node sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,11 +57,16 @@ pub(crate) struct ClusterStorageNodes {
     pub(crate) own: NodeId,
     pub(crate) catalogue: Catalogue,
     pub(crate) probes: Arc<Probes>,
+    /// The own replicas. Weak, since their server uses the storage nodes.
+    pub(crate) replicas: Weak<ServedReplicas>,
 }
 
 impl StorageNodes for ClusterStorageNodes {
     fn storage_nodes(&self) -> Vec<StorageNode> {
-        let is_full = |node| self.probes.load(node).and_then(|load| load.is_full) == Some(true);
+        let is_full = |node| match node == self.own {
+            true => self.replicas.upgrade().is_some_and(|own| own.is_full()),
+            false => self.probes.load(node).and_then(|load| load.is_full) == Some(true),
+        };
         let answers = |node| self.probes.answers(node) == Some(true);
         storage_nodes(&self.catalogue.nodes(), self.own, answers, is_full)
     }
@@ -87,7 +93,6 @@ impl ClusterStorageNodes {
 
 /// The nodes that have replicas of segments, or will have them. A node that has joined and never served is
 /// not one yet: writes do not wait for it. This node is always reachable, another one while it answers.
-/// `is_full` is asked for the other nodes only.
 pub(crate) fn storage_nodes(
     nodes: &[Arc<Node>],
     own: NodeId,
@@ -100,8 +105,8 @@ pub(crate) fn storage_nodes(
     let described = |node: &Arc<Node>| {
         let is_leaving = matches!(node.state(), NodeState::Draining | NodeState::Leaving);
         let node = node.node_id();
-        let is_full = node != own && is_full(node);
-        StorageNode { node, is_reachable: node == own || answers(node), is_leaving, is_full }
+        let is_reachable = node == own || answers(node);
+        StorageNode { node, is_reachable, is_leaving, is_full: is_full(node) }
     };
     nodes.iter().filter(stores).map(described).collect()
 }
@@ -194,7 +199,8 @@ mod tests {
             node(6, NodeRole::Storage, NodeState::Joining),
             node(7, NodeRole::Storage, NodeState::Draining),
         ];
-        let listed = storage_nodes(&nodes, NodeId(1), |node| node.get() >= 3, |_| true);
+        let listed = storage_nodes(&nodes, NodeId(1), |node| node.get() >= 3, |node| node.get() < 3);
+        assert!(listed.iter().all(|of| of.is_full == (of.node.get() < 3)), "this node too: {listed:?}");
         let described = |of: &StorageNode| (of.node.get(), of.is_reachable, of.is_leaving);
         let listed: Vec<(u64, bool, bool)> = listed.iter().map(described).collect();
         assert_eq!(listed, [(1, true, false), (2, false, false), (3, true, true), (7, true, true)]);

@@ -44,6 +44,7 @@ impl MembershipDriver {
             own: self.own,
             catalogue: self.catalogue.clone(),
             probes: Arc::clone(&self.probes),
+            replicas: self.services.replicas(),
         };
         loop {
             let changed = self.catalogue.node_changed();

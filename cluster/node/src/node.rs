@@ -123,6 +123,7 @@ impl ClusterNode {
             own: self.shared.own,
             catalogue: self.shared.catalogue.clone(),
             probes: Arc::clone(&self.shared.probes),
+            replicas: self.shared.services.replicas(),
         }
     }
 

@@ -146,6 +146,11 @@ impl ServedReplicas {
         self.server.read().as_ref().map(|server| server.space())
     }
 
+    /// True if this node has no space for further segments.
+    pub(crate) fn is_full(&self) -> bool {
+        self.space().is_some_and(|space| space.is_full)
+    }
+
     fn server(&self) -> Result<Arc<dyn SegmentServer>, ServiceRefusal> {
         let server = self.server.read().clone();
         server.ok_or_else(|| {

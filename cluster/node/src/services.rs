@@ -29,7 +29,7 @@ use mlgw_transport::{
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Longest time in which peers answer [`MEMBER`].
@@ -109,6 +109,11 @@ impl NodeServices {
             is_full: space.map(|space| space.is_full),
             is_slow: Some(self.catalogue.is_log_slow() || space.is_some_and(|space| space.is_slow)),
         }
+    }
+
+    /// The replicas of this node.
+    pub(crate) fn replicas(&self) -> Weak<ServedReplicas> {
+        Arc::downgrade(&self.replicas)
     }
 
     fn answer_ping(&self, body: &[u8]) -> Bytes {

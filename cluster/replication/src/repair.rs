@@ -4,7 +4,8 @@
 //! - A segment with fewer good replicas than `copies`, or than there are storage nodes, gets a copy. The
 //!   nodes that make it are chosen by rendezvous hashing among the reachable storage nodes without a replica:
 //!   nodes that see the same facts choose alike. Where their facts differ, a segment may get a copy too many,
-//!   which is dropped again.
+//!   which is dropped again. A full node makes a copy only if too few others can: it may find space in
+//!   another tier.
 //! - Suspicion is a mark: a marked replica is a source as long as no better one is reachable.
 //! - The last replica is never dropped. A marked one is dropped only while `copies` verified others exist and
 //!   can be reached, a good one only while it is one too many, and never the owner's.
@@ -373,8 +374,12 @@ impl<'a> Choice<'a> {
         let is_free = |node: &&StorageNode| {
             can_copy(node) && !self.facts.replicas.iter().any(|replica| replica.node == node.node)
         };
+        let is_full = |node: &NodeId| nodes.iter().any(|other| other.node == *node && other.is_full);
         let candidates = nodes.iter().filter(is_free).map(|node| node.node);
-        ranked(self.facts.segment, candidates).into_iter().take(missing).any(|node| node == own)
+        let mut candidates = ranked(self.facts.segment, candidates);
+        // Stable: nodes that are not full keep their order.
+        candidates.sort_by_key(is_full);
+        candidates.into_iter().take(missing).any(|node| node == own)
     }
 }
 

@@ -73,6 +73,24 @@ fn as_many_nodes_copy_as_replicas_are_missing() {
     }
 }
 
+/// These nodes; those in `full` have no space.
+fn full(mut nodes: Vec<StorageNode>, full: &[u64]) -> Vec<StorageNode> {
+    nodes.iter_mut().for_each(|node| node.is_full = full.contains(&node.node.0));
+    nodes
+}
+
+#[test]
+fn a_full_node_copies_only_if_too_few_others_can() {
+    for id in 1..50 {
+        let facts = segment(id, &[1, 2], &[]);
+        let copying = |of: &[u64]| nodes_with(RepairKind::Copy, &full(nodes(5, &[]), of), &facts);
+        assert_eq!(copying(&[3, 4]), [5], "the nodes that copy know that they are full");
+        assert_eq!(copying(&[1, 2]), copying(&[]), "they have a copy");
+        assert_eq!(copying(&[3, 4, 5]), copying(&[]), "one of them may have another tier");
+    }
+    assert_eq!(nodes_with(RepairKind::Copy, &full(nodes(3, &[]), &[3]), &segment(1, &[1, 2], &[])), [3]);
+}
+
 #[test]
 fn copies_are_limited_by_the_number_of_nodes() {
     assert_eq!(nodes_with(RepairKind::Copy, &nodes(2, &[]), &segment(1, &[1, 2], &[])), [0; 0]);

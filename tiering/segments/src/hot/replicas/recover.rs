@@ -191,7 +191,9 @@ fn narrow_segments(
 ) -> Vec<SegmentId> {
     let is_usable = |node: &&StorageNode| !node.is_leaving && (node.is_reachable || node.node == own);
     let usable = nodes.iter().filter(is_usable).count();
-    let with_space = nodes.iter().filter(is_usable).filter(|node| !node.is_full).count();
+    // This node appends to the segment in any case.
+    let has_space = |node: &&StorageNode| node.node == own || !node.is_full;
+    let with_space = nodes.iter().filter(is_usable).filter(has_space).count();
     let does_any_stay = nodes.iter().any(|node| node.node != own && !node.is_leaving);
     let leaves = |replica: &Replica| {
         nodes.iter().any(|node| node.node.0 == replica.node && node.is_leaving && does_any_stay)
@@ -386,7 +388,7 @@ mod tests {
         nodes[2].is_full = true;
         let given_up = |nodes: &[StorageNode]| narrow_segments(&records, NodeId(1), nodes, Timestamp(61_000));
         assert_eq!(given_up(&nodes), [SegmentId(1)], "the next one has two replicas");
-        nodes[2].is_full = false;
+        (nodes[0].is_full, nodes[2].is_full) = (true, false);
         assert_eq!(given_up(&nodes), [SegmentId(1), SegmentId(2)]);
     }
 }
