@@ -14,6 +14,7 @@ pub(super) mod other_replica;
 mod raw;
 mod replicated;
 mod slow_reads;
+mod source_health;
 
 use mlgw_common::time::Instant;
 use std::collections::BTreeSet;

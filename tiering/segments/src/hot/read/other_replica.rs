@@ -1,8 +1,8 @@
 //! The replicas on other nodes, as reads of this node use them when the local disk cannot answer.
 //!
 //! The record of a segment names the nodes. Those that can be reached are read in turn: intact replicas
-//! before suspect ones, and the owner of an open segment first, which alone has all that was written. Bytes
-//! of another node are verified like those of a disk. Nothing is stored.
+//! before suspect ones, and the owner of an open segment first, which alone has all that was written. Nodes
+//! that answer late come last. Bytes of another node are verified like those of a disk. Nothing is stored.
 //!
 //! The local replica is *complete* if its record promises all bytes: what it lacks or has damaged is damage.
 //! It is *partial* if the segment is an open one of another node, or has no replica here: what it lacks is on
@@ -26,16 +26,18 @@ use mlgw_replication::StorageNode;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::error::SegmentReadError;
+use super::source_health::SourceHealth;
 use crate::hot::map::{MapError, SegmentMap};
 use crate::hot::options::HotOptions;
 use crate::hot::replicas::ReplicationOptions;
 
-/// Time after which another replica is read at the same time as the local disk: longer than reads of a
-/// healthy disk take under load, shorter than clients wait.
+/// Time after which another replica is read at the same time as the local disk, and a further one at the same
+/// time as another node: longer than reads of a healthy disk take under load, shorter than clients wait.
 pub(super) const OTHER_REPLICA_AFTER: Duration = Duration::from_millis(500);
 /// Maximum number of other nodes that one read asks.
 const SOURCES_MAX: usize = 3;
-/// Maximum number of records that are read from other nodes at a time. Each is at most 2 MiB in memory.
+/// Maximum number of records that are read from other nodes at a time. Each is at most 2 MiB in memory, and as
+/// much again for each further node that is asked because one does not answer.
 const OTHER_REPLICA_READS_MAX: usize = 64;
 /// Longest wait for one of these reads to end, before a further one is refused.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -51,6 +53,7 @@ pub(in crate::hot) struct OtherReplicas {
     catalogue: Option<Catalogue>,
     replication: ReplicationOptions,
     reads: Semaphore,
+    health: SourceHealth,
 }
 
 /// The replica of this node, according to the record of its segment.
@@ -71,7 +74,8 @@ impl OtherReplicas {
         let replication = options.replication.clone().filter(|_| !options.disposable)?;
         let (node, map, catalogue) = (options.lineage.node, map.clone(), catalogue.cloned());
         let reads = Semaphore::new(OTHER_REPLICA_READS_MAX);
-        Some(Arc::new(Self { node, map, catalogue, replication, reads }))
+        let health = SourceHealth::default();
+        Some(Arc::new(Self { node, map, catalogue, replication, reads, health }))
     }
 
     /// The number of this node.
@@ -118,7 +122,16 @@ impl OtherReplicas {
 
     /// Returns the nodes to read from, in order.
     pub(super) fn sources(&self, record: &SegmentRecord) -> Vec<NodeId> {
-        sources(record, self.node, &self.replication.nodes.storage_nodes())
+        let mut nodes = sources(record, self.node, &self.replication.nodes.storage_nodes());
+        // Stable: the others keep their order.
+        nodes.sort_by_key(|node| self.health.is_late(*node));
+        nodes.truncate(SOURCES_MAX);
+        nodes
+    }
+
+    /// Lateness of the other nodes.
+    pub(super) const fn health(&self) -> &SourceHealth {
+        &self.health
     }
 
     /// Waits until one more record may be read, at most [`PERMIT_WAIT_MAX`]. Returns `None` if too many reads
@@ -201,7 +214,7 @@ fn sources(record: &SegmentRecord, own: NodeId, nodes: &[StorageNode]) -> Vec<No
         |replica: &Replica| record.state() == SegmentState::Open && record.is_owned_by(NodeId(replica.node));
     // The others keep the sequence of the record.
     replicas.sort_by_key(|replica| (!is_reachable(replica), !is_writer(replica), replica.is_suspect));
-    replicas.iter().take(SOURCES_MAX).map(|replica| NodeId(replica.node)).collect()
+    replicas.iter().map(|replica| NodeId(replica.node)).collect()
 }
 
 #[cfg(test)]
@@ -232,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn reachable_nodes_with_intact_replicas_come_first_and_few_are_asked() {
+    fn reachable_nodes_with_intact_replicas_come_first() {
         let all = [1, 2, 3, 4, 5, 6];
         let sealed = record(SegmentState::Sealed, &[1, 2, 3], &[1]);
         assert_eq!(sources_of(&sealed, 2, &all), [3, 1]);
@@ -241,7 +254,7 @@ mod tests {
         let removed = record(SegmentState::Sealed, &[2, 9], &[]);
         assert_eq!(sources_of(&removed, 2, &all), [0; 0], "node 9 was removed");
         let many = record(SegmentState::Sealed, &all, &[2]);
-        assert_eq!(sources_of(&many, 1, &all), [3, 4, 5]);
+        assert_eq!(sources_of(&many, 1, &all), [3, 4, 5, 6, 2]);
     }
 
     #[test]

@@ -6,11 +6,14 @@
 //! rows of this node may be older than the segment: then the read waits for the newest ones. Nothing is
 //! stored.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::{Buf as _, Bytes};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::{Instant, timeout};
 use mlgw_formats::schema::SegmentRecord;
@@ -296,26 +299,41 @@ impl SegmentReaderInner {
         }
     }
 
-    /// Reads from one node after the other, until bytes verify.
+    /// Reads from one node after the other, until bytes verify. While a node does not answer, the next one is
+    /// read at the same time.
     async fn read_other<T: ReplicatedAnswer>(
         &self,
         others: &OtherReplicas,
         record: &SegmentRecord,
         plan: &ReadPlan,
     ) -> Option<T> {
-        for node in others.sources(record) {
-            match read_at(others, record, plan, node).await {
-                Ok(answer) => {
+        let (health, mut sources) = (others.health(), others.sources(record).into_iter());
+        let (mut reads, mut unanswered) = (FuturesUnordered::new(), BTreeSet::new());
+        loop {
+            if let Some(node) = sources.next() {
+                let Some(read) = health.begin(node) else { continue };
+                unanswered.insert(node);
+                reads.push(async move {
+                    let _read = read;
+                    (node, read_at(others, record, plan, node).await)
+                });
+            }
+            match timeout(OTHER_REPLICA_AFTER, reads.next()).await {
+                Ok(Some((node, Ok(answer)))) => {
+                    health.record_answer(node);
                     add(&self.metrics.reads_other_replica, 1);
                     add(&self.metrics.read_bytes_other_replica, plan.bytes());
                     return Some(answer);
                 }
-                Err(error) => {
+                Ok(Some((node, Err(error)))) => {
+                    unanswered.remove(&node);
                     tracing::debug!(segment = %record.segment_id(), %node, %error, "reading another replica");
                 }
+                Ok(None) if sources.len() == 0 => return None,
+                Ok(None) => {}
+                Err(_) => unanswered.iter().for_each(|node| health.record_late(*node)),
             }
         }
-        None
     }
 }
 

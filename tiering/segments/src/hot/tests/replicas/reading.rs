@@ -5,6 +5,7 @@ use super::testbed::{OBJECT_BYTES, SourceFault, TestNodes};
 use crate::fair::{DiskQueue, DiskSlot, Lane};
 use crate::hot::{HotTier, ReadFault, SegmentReadError};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use mlgw_common::ids::{BodyId, SegmentId};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
 use std::cell::RefCell;
@@ -343,5 +344,20 @@ async fn a_suspect_replica_is_read_last_and_is_better_than_none() {
     nodes.flip(1, segment, chunk.payload_at(100));
     assert!(chunk.read(&nodes.bench.tier).await.unwrap() == chunk.bytes);
     assert_undamaged(&nodes.bench.tier);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_do_not_wait_for_a_node_that_hangs() {
+    /// More than can be read from other nodes at a time.
+    const READS: usize = 200;
+    let (nodes, _, chunk) = two_nodes().await;
+    let third = nodes.open(3).await;
+    nodes.add_replica(2, chunk.segment()).await;
+    nodes.cluster.set_fault(1, Some(SourceFault::Hangs));
+    assert!(chunk.read(&third).await.unwrap() == chunk.bytes, "the second node is read meanwhile");
+    assert!(nodes.cluster.hung_reads.load(Relaxed) > 0);
+    let reads = join_all((0..READS).map(|_| chunk.read(&third))).await;
+    assert!(reads.into_iter().all(|read| read.unwrap() == chunk.bytes));
     nodes.close().await;
 }

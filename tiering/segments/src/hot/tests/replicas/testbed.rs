@@ -26,7 +26,7 @@ use parking_lot::Condvar;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -39,6 +39,8 @@ pub(super) const OBJECT_BYTES: usize = 150_000;
 pub(super) enum SourceFault {
     /// No read is opened, and no replica is opened or closed.
     Unreachable,
+    /// No read is answered.
+    Hangs,
     /// Every stream breaks off after this many bytes.
     BreaksAfter(u64),
     /// Every stream breaks off before this range.
@@ -60,6 +62,8 @@ pub(super) struct TestCluster {
     nodes: Mutex<Vec<StorageNode>>,
     faults: Mutex<BTreeMap<NodeId, SourceFault>>,
     pub(super) reads: Mutex<Vec<RecordedRead>>,
+    /// Number of reads that were never answered.
+    pub(super) hung_reads: AtomicUsize,
     /// True while nodes copy only the segment of the first recorded read; other copies wait.
     copies_only_first: watch::Sender<bool>,
     /// Catalogue in which the record of a segment is changed before the next read.
@@ -97,6 +101,11 @@ impl SegmentPeers for TestNode {
         Box::pin(async move {
             let decoded = ReadReplica::decode_request(&request).unwrap();
             assert!(decoded.is_foreground, "a client waits");
+            let is_hung = matches!(self.cluster.faults.lock().get(&node), Some(SourceFault::Hangs));
+            if is_hung {
+                self.cluster.hung_reads.fetch_add(1, Relaxed);
+                return std::future::pending().await;
+            }
             let (mut pieces, mut bytes) = (self.cluster.open_read(node, &decoded)?, Vec::new());
             while let Some(piece) = pieces.next().await {
                 bytes.extend(piece?);
@@ -246,7 +255,7 @@ impl TestCluster {
         let bytes = || tier.read_replica(&request.encode_request()).map_err(io::Error::other);
         match fault {
             None => bytes(),
-            Some(SourceFault::Unreachable) => Err(io::ErrorKind::NotConnected.into()),
+            Some(SourceFault::Unreachable | SourceFault::Hangs) => Err(io::ErrorKind::NotConnected.into()),
             Some(SourceFault::BreaksAfter(length)) => Ok(broken(bytes()?, length)),
             Some(SourceFault::FailsAt(place)) if range.start < place.end && place.start < range.end => {
                 Ok(broken(bytes()?, place.start.saturating_sub(range.start)))
