@@ -4,6 +4,7 @@
 //! node is removed when no segment needs it. Checks here are made on current rows, before the command and
 //! after it, because another node may be drained at the same time. The rows of nodes are the only state.
 
+use crate::contact::reached_by;
 use crate::copies::{ClusterStorageNodes, LeavingNode};
 use crate::node::ClusterNode;
 use mlgw_common::NodeId;
@@ -86,6 +87,17 @@ pub enum LeaveError {
     Answers {
         /// The node.
         node: NodeId,
+    },
+    /// A node that is to be removed as lost answers another node.
+    #[error(
+        "node {node} does not answer this node, but it answers node {by}, so it is not lost: repair the \
+         network between them, or drain it"
+    )]
+    AnswersAnother {
+        /// The node.
+        node: NodeId,
+        /// The node that it answers.
+        by: NodeId,
     },
     /// A node that is to be replaced does not answer.
     #[error(
@@ -180,9 +192,7 @@ impl ClusterNode {
                 return Ok(Node::clone(&known));
             }
             (NodeRole::Storage, NodeState::Active | NodeState::Draining, RemovedNode::Lost) => {
-                if node == self.shared.own || !self.shared.probes.is_silent(node) {
-                    return Err(LeaveError::Answers { node });
-                }
+                self.check_lost(node).await?;
             }
             (NodeRole::Storage, NodeState::Active, RemovedNode::Drained) => {
                 return Err(LeaveError::NotDraining { node });
@@ -194,6 +204,21 @@ impl ClusterNode {
         }
         self.check_upstream(node).await?;
         Ok(self.shared.catalogue.remove_node(node).await?)
+    }
+
+    /// Checks that a node answers no node of the cluster that can be asked.
+    async fn check_lost(&self, node: NodeId) -> Result<(), LeaveError> {
+        let own = self.shared.own;
+        if node == own || !self.shared.probes.is_silent(node) {
+            return Err(LeaveError::Answers { node });
+        }
+        let nodes = self.shared.catalogue.nodes();
+        let others = nodes.iter().filter(|of| !of.is_removed()).map(|of| of.node_id());
+        let others = others.filter(|other| ![node, own].contains(other));
+        match reached_by(&self.shared.transport, node, others).await {
+            Some(by) => Err(LeaveError::AnswersAnother { node, by }),
+            None => Ok(()),
+        }
     }
 
     async fn check_drained(&self, node: NodeId) -> Result<(), LeaveError> {

@@ -18,6 +18,7 @@ mod authorities;
 mod authority;
 mod book;
 mod connections;
+mod contact;
 mod copies;
 mod driver;
 mod duty;

@@ -12,7 +12,7 @@ pub(crate) const REQUEST: u16 = 3;
 pub(crate) const PING: u16 = 4;
 /// Question whether a node, by its id in 8 bytes, is a member. The answer is [`YES`], or empty.
 pub(crate) const MEMBER: u16 = 5;
-/// Answer of a node whose rows have the node.
+/// Answer of a node whose rows have the node, or that reaches it.
 pub(crate) const YES: &[u8] = &[1];
 /// Bytes of replicas of segments, for copies and for clients.
 pub(crate) const REPLICA: u16 = 6;
@@ -22,3 +22,5 @@ pub(crate) const APPEND: u16 = 7;
 pub(crate) const CLOSE: u16 = 8;
 /// Question for the addresses of other nodes: [`crate::addresses`].
 pub(crate) const ADDRESSES: u16 = 9;
+/// Question whether a node, by its id in 8 bytes, answers a call now. The answer is [`YES`], or empty.
+pub(crate) const CONTACT: u16 = 10;

@@ -5,7 +5,10 @@
 
 use crate::addresses::answer_addresses;
 use crate::admission::Admission;
-use crate::numbers::{ADDRESSES, APPEND, CATALOGUE, CLOSE, MEMBER, PING, REPLICA, REQUEST, SNAPSHOT, YES};
+use crate::contact::answer_contact;
+use crate::numbers::{
+    ADDRESSES, APPEND, CATALOGUE, CLOSE, CONTACT, MEMBER, PING, REPLICA, REQUEST, SNAPSHOT, YES,
+};
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
@@ -202,6 +205,7 @@ impl PeerServices for NodeServices {
                 CATALOGUE => services.catalogue.serve_call(call.peer, call.body).await.map_err(refused),
                 PING => Ok(services.answer_ping(&call.body)),
                 MEMBER => services.answer_member(&call.body),
+                CONTACT => answer_contact(&services.transport, &call.body).await,
                 ADDRESSES => {
                     let transport = services.transport.get();
                     answer_addresses(&call.body, |node| transport.as_ref()?.book().stated(node))

@@ -113,7 +113,7 @@ impl From<LeaveError> for ApiError {
             LeaveError::AtUpstream { .. } => conflict("SegmentsAtUpstream"),
             LeaveError::TooFewNodes { .. } => conflict("TooFewNodes"),
             LeaveError::NotDraining { .. } | LeaveError::NotDrained { .. } => conflict("NodeNotDrained"),
-            LeaveError::Answers { .. } => conflict("NodeAnswers"),
+            LeaveError::Answers { .. } | LeaveError::AnswersAnother { .. } => conflict("NodeAnswers"),
             LeaveError::Silent { .. } => conflict("NodeSilent"),
             LeaveError::Gateway { .. } => conflict("WrongNodeRole"),
             LeaveError::NoReplacement { .. } => conflict("NoReplacement"),

@@ -234,6 +234,24 @@ fn a_node_without_connections_refuses_requests_until_it_has_them_again() {
     wait_until("the node serves reads", || status() == Some(200));
 }
 
+#[test]
+fn a_node_that_another_one_reaches_is_not_removed_as_lost() {
+    const NODE: usize = 3;
+    let RelayedCluster { cluster, links, .. } = RelayedCluster::new();
+    links.block(between(NODE, &[FIRST]));
+    wait_until("the first node does not reach the other one", || {
+        cluster.view(FIRST).node(NODE).is_some_and(|node| node.reachable == Some(false))
+    });
+    let (output, status) =
+        cluster.member(FIRST).setup.command(&["cluster", "remove", "3", "--lost", "--yes"]);
+    assert_eq!(status, Some(4), "{output}");
+    assert!(output.contains("it answers node"), "{output}");
+    links.open();
+    wait_until("the first node reaches it", || {
+        cluster.view(FIRST).node(NODE).is_some_and(|node| node.reachable == Some(true))
+    });
+}
+
 /// Starts a node, which has joined and does not run, behind a relay.
 fn start_behind_relay(cluster: &mut TestCluster, links: &NodeLinks, node: usize) {
     links.serve(cluster, node);
