@@ -38,10 +38,10 @@ pub enum LeaveError {
         /// The node.
         node: NodeId,
     },
-    /// Segments of the node are at an upstream, and no other node takes them over.
+    /// Segments of the node are at an upstream. While the node runs, it alone deletes there.
     #[error(
-        "{segments} segments of node {node} are at an upstream, and no other node takes them over: move them \
-         back with `mlgw tier drain upstream` first"
+        "{segments} segments of node {node} are at an upstream: move them back with `mlgw tier drain \
+         upstream` first. If the node is lost, `mlgw cluster remove {node} --lost` gives them to another node"
     )]
     AtUpstream {
         /// The node.
@@ -192,7 +192,9 @@ impl ClusterNode {
                 return Ok(Node::clone(&known));
             }
             (NodeRole::Storage, NodeState::Active | NodeState::Draining, RemovedNode::Lost) => {
+                // Other nodes become the owners of its segments at upstreams too.
                 self.check_lost(node).await?;
+                return Ok(self.shared.catalogue.remove_node(node).await?);
             }
             (NodeRole::Storage, NodeState::Active, RemovedNode::Drained) => {
                 return Err(LeaveError::NotDraining { node });

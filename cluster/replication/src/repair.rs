@@ -319,7 +319,8 @@ impl<'a> Choice<'a> {
     }
 
     /// True if this node becomes the owner, because the owner leaves or was removed: it has the first good
-    /// replica among the nodes that stay. A segment without files can have any owner.
+    /// replica among the nodes that stay. A segment without files can have any owner. Those at upstreams get
+    /// the same one, the first node that stays, since one node may delete below the prefix of an upstream.
     fn is_heir(&self) -> bool {
         let own = self.input.own;
         let is_replaced = self.owner().is_some_and(|owner| {
@@ -341,7 +342,11 @@ impl<'a> Choice<'a> {
         let listed = self.facts.replicas.iter().filter(is_good).map(|replica| replica.node);
         let first = listed.filter(|node| Some(*node) != self.owner()).find(can_own);
         let all = self.input.nodes.iter().map(|node| node.node).filter(can_own);
-        let any = || ranked(self.facts.segment, all).into_iter().next();
+        let staying = self.input.nodes.iter().map(|node| node.node);
+        let any = || match self.facts.is_at_upstream {
+            true => staying.filter(|node| is_staying(*node, self.input.nodes)).min(),
+            false => ranked(self.facts.segment, all).into_iter().next(),
+        };
         first.or_else(|| if has_files { None } else { any() }) == Some(own)
     }
 

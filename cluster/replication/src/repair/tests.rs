@@ -252,6 +252,17 @@ fn segments_without_files_are_taken_over_by_one_node() {
 }
 
 #[test]
+fn one_node_becomes_the_owner_of_all_segments_of_a_removed_node_at_upstreams() {
+    for id in 1..50 {
+        let facts = SegmentFacts { is_at_upstream: true, ..segment(id, &[1], &[]) };
+        let heirs = |nodes: &[StorageNode]| nodes_with(RepairKind::TakeOver, nodes, &facts);
+        assert_eq!(heirs(&without(nodes(5, &[]), &[1])), [2]);
+        assert_eq!(heirs(&without(nodes(5, &[2]), &[1])), [0; 0], "it is waited for");
+        assert_eq!(heirs(&leaving(without(nodes(5, &[]), &[1]), &[2])), [3]);
+    }
+}
+
+#[test]
 fn the_owner_drops_replicas_of_removed_nodes() {
     let facts = segment(1, &[1, 2, 3, 4], &[]);
     let left = without(nodes(4, &[]), &[3]);
