@@ -13,7 +13,7 @@ use mlgw_formats::decision_words::DecisionReason;
 use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, encrypting_lake, lake};
 use std::time::Duration;
 
-fn with_upstream(store: &FakeStore, encrypt: bool) -> BenchOptions {
+pub(super) fn with_upstream(store: &FakeStore, encrypt: bool) -> BenchOptions {
     let lake = if encrypt { encrypting_lake(store) } else { lake(store) };
     let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake)].into());
     BenchOptions { cold_dirs: &[], remote_tier: Some((upstreams, "lake")), ..BenchOptions::default() }

@@ -4,6 +4,7 @@ mod appending;
 mod driving;
 mod fetching;
 mod following;
+mod owning;
 mod reading;
 mod recovering;
 mod replacing;

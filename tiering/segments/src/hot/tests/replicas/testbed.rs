@@ -5,7 +5,7 @@
 //! be made to fail. While no storage nodes are set the drivers decide nothing, and segments have no
 //! followers.
 
-use super::super::bench::{Bench, BenchOptions};
+use super::super::bench::{Bench, BenchOptions, remote_tier_options};
 use super::super::*;
 use crate::hot::compaction::MoveStepError;
 use crate::hot::replicas::fetch::{CopyPlan, ReplicaCopy, copy_replica};
@@ -384,9 +384,13 @@ impl TestNodes {
     }
 
     async fn with_identity(identity: Identity) -> Self {
+        Self::tuned(BenchOptions { identity, ..BenchOptions::default() }).await
+    }
+
+    /// Returns nodes of a cluster that is not upgraded yet, whose first one has these options.
+    pub(super) async fn tuned(tuned: BenchOptions) -> Self {
         let cluster = Arc::new(TestCluster::default());
-        let replication = Some(cluster.options(1));
-        let tuned = BenchOptions { replication, identity, ..BenchOptions::default() };
+        let tuned = BenchOptions { replication: Some(cluster.options(1)), ..tuned };
         let bench = Bench::tuned(tuned).await;
         let mut objects = Vec::new();
         for n in 0..OBJECTS {
@@ -412,6 +416,13 @@ impl TestNodes {
     pub(super) async fn open_cold(&self, node: u64) -> HotTier {
         let cold_dirs = vec![self.cold_dir(node)];
         self.open_changed(node, |options| HotOptions { cold_dirs, ..options }).await
+    }
+
+    /// Opens the tier of another node that has the upstream of the first one.
+    pub(super) async fn open_with_upstream(&self, node: u64) -> HotTier {
+        let dir = self.bench.dir.path().join(format!("node-{node}"));
+        let remote_tier = remote_tier_options(&dir, self.bench.tuned.remote_tier.clone());
+        self.open_changed(node, |options| HotOptions { remote_tier, ..options }).await
     }
 
     async fn open_changed(&self, node: u64, change: impl FnOnce(HotOptions) -> HotOptions) -> HotTier {
