@@ -134,7 +134,7 @@ use seals::{SealRequest, run_seals};
 use segments::SegmentLifecycle;
 use space::{DiskSpace, SpaceLimits};
 use space_wait::SpaceWaiters;
-use volumes::{SegmentVolumes, VolumeFindings};
+use volumes::{SegmentVolumes, VolumeFindings, check_directories};
 use writer::WriterShared;
 use writer_queues::WriterQueues;
 
@@ -248,7 +248,7 @@ impl HotTier {
         let (disk, cold) = options.open_disks(&lineage, &metrics).map_err(io)?;
         let dirs = &SegmentDirs::new(dir.clone(), options.cold_dirs.clone());
         // Checked before any file in the directories is sealed, renamed or removed.
-        let sweeps = marks::check_and_mark_all(dirs, &*map, &options)?;
+        let sweeps = check_directories(dirs, &*map, &options, std::iter::once(&*disk).chain(&cold))?;
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers = Leftovers::open(
             options.remote_tier.as_ref().map(|remote| remote.leftovers.clone()),

@@ -107,6 +107,8 @@ struct KnownDirectory {
     fault: Option<DirectoryFault>,
     /// The directory that was used last.
     number: Option<FileNumber>,
+    /// True if no directory with the expected segments was there yet.
+    is_unproven: bool,
     /// Number of the current or next examination.
     examination: u64,
     is_in_examination: bool,
@@ -247,13 +249,20 @@ impl DirectoryState {
         is_new.then_some(DirectoryChange::Refused(fault))
     }
 
+    /// Refuses the directory at the start: it has none of the segments that belong there.
+    pub(super) fn refuse_unproven(&self, fault: DirectoryFault) {
+        let mut inner = self.inner.lock();
+        inner.is_unproven = true;
+        self.refuse_locked(&mut inner, fault);
+    }
+
     /// Uses the directory with this number. Returns true if it was refused before.
     pub(super) fn accept(&self, number: FileNumber) -> bool {
         self.accept_locked(&mut self.inner.lock(), number)
     }
 
     fn accept_locked(&self, inner: &mut KnownDirectory, number: FileNumber) -> bool {
-        inner.number = Some(number);
+        (inner.number, inner.is_unproven) = (Some(number), false);
         self.is_refused.store(false, Relaxed);
         inner.fault.take().is_some()
     }
@@ -277,11 +286,11 @@ impl DirectoryState {
         if mark.owner != *own {
             return Err(DirectoryFault::Foreign(mark.owner));
         }
-        let (known, is_refused) = {
+        let (is_other, is_refused) = {
             let inner = self.inner.lock();
-            (inner.number, inner.fault.is_some())
+            let is_other = inner.is_unproven || inner.number.is_some_and(|known| known != number);
+            (is_other, inner.fault.is_some())
         };
-        let is_other = known.is_some_and(|known| known != number);
         if is_other && !mark.incomplete && expects_segments() && !has_segments(dir).map_err(failed)? {
             return Err(DirectoryFault::Emptied);
         }
@@ -383,6 +392,21 @@ mod tests {
         std::fs::rename(&aside, &dir).unwrap();
         assert_eq!(examine(&state, &dir), Ok(()));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "no probe is left");
+    }
+
+    #[test]
+    fn a_directory_without_the_expected_segments_at_the_start_is_refused_until_they_are_there() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, state) = (room.path(), DirectoryState::default());
+        accept(&state, dir);
+        state.refuse_unproven(DirectoryFault::Unmarked);
+        write_mark(dir, &identity(1)).unwrap();
+        assert_eq!(examine(&state, dir), Err(DirectoryFault::Emptied), "it was there before");
+        File::create(dir.join("0000000000000007.seg")).unwrap();
+        assert_eq!(examine(&state, dir), Ok(()));
+        accept(&state, dir);
+        std::fs::remove_file(dir.join("0000000000000007.seg")).unwrap();
+        assert_eq!(examine(&state, dir), Ok(()), "the same directory, whose segments were removed");
     }
 
     #[test]

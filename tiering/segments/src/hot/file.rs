@@ -26,11 +26,11 @@ use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, DirectFile};
-use super::directory::{DirectoryState, ExaminedDirectory, FileNumber, write_probe};
+use super::directory::{DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
 use super::file_names::{ASIDE_EXTENSION, COPYING_EXTENSION, segment_file_name};
 use super::header::header_of;
 use super::map::SegmentLocation;
-use super::mark_file::{DirectoryMark, mark_on_disk};
+use super::mark_file::{DirectoryMark, mark_of, mark_on_disk};
 use super::metrics::{HotCounters, add};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -123,6 +123,16 @@ impl SegmentDisk {
     /// If the directory is used.
     pub(super) fn state(&self) -> &Arc<DirectoryState> {
         &self.state
+    }
+
+    /// Refuses the directory, which has none of the segments that belong there.
+    pub(super) fn refuse_unproven(&self) -> io::Result<()> {
+        let fault = match mark_of(&self.dir)? {
+            Some(_) => DirectoryFault::Emptied,
+            None => DirectoryFault::Unmarked,
+        };
+        self.state.refuse_unproven(fault);
+        Ok(())
     }
 
     /// Identity of the server that owns the directory.

@@ -10,6 +10,9 @@
 //! marked the mount point. A marked directory without any segment is refused where the catalogue expects
 //! some, unless the mark ends with `incomplete`, which adopting the directory writes.
 //!
+//! A node with peers starts without a directory that has none of the expected segments, and leaves it as it
+//! is: other nodes have copies. It is used once it is the right one, or was replaced ([`super::directory`]).
+//!
 //! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves no mark
 //! or a complete one, and the next start checks again.
 
@@ -132,6 +135,8 @@ pub(super) enum DirectorySweep {
     Now,
     /// This start marks the directory, and the next one removes them.
     NextStart,
+    /// The directory is not used: it has none of the segments that belong there.
+    Unused,
 }
 
 impl From<MarkVerdict> for DirectorySweep {
@@ -155,21 +160,32 @@ pub(super) fn check_and_mark(
     lineage: &Lineage,
     missing: MissingSegments,
 ) -> Result<Vec<DirectorySweep>, MarkError> {
-    let verdicts =
-        dirs.tiers().map(|(tier, dir)| check_directory(dir, dirs, tier, records, lineage, missing));
-    let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
-    for (dir, verdict) in dirs.all().zip(&verdicts) {
-        if *verdict == MarkVerdict::Agrees {
+    check_and_mark_by(dirs, lineage, |tier, dir| {
+        let verdict = check_directory(dir, dirs, tier, records, lineage, missing)?;
+        Ok(DirectorySweep::from(verdict))
+    })
+}
+
+/// Marks the directories without a mark, after `check` has accepted each.
+fn check_and_mark_by(
+    dirs: &SegmentDirs,
+    lineage: &Lineage,
+    check: impl Fn(SegmentTier, &Path) -> Result<DirectorySweep, MarkError>,
+) -> Result<Vec<DirectorySweep>, MarkError> {
+    let checked = dirs.tiers().map(|(tier, dir)| check(tier, dir)).collect::<Result<Vec<_>, _>>()?;
+    for (dir, sweep) in dirs.all().zip(&checked) {
+        if *sweep == DirectorySweep::NextStart {
             let io = |source| MarkError::Io { dir: dir.to_owned(), source };
             write_mark(dir, &lineage.own).map_err(io)?;
             tracing::info!(dir = %dir.display(), owner = %lineage.own, "marked a segment directory");
         }
     }
-    Ok(verdicts.into_iter().map(DirectorySweep::from).collect())
+    Ok(checked)
 }
 
 /// Like [`check_and_mark`], for the directories of a tier that is being opened. Without an identity nothing
-/// is marked.
+/// is marked. A node with peers leaves a directory without expected segments out, unless only that directory
+/// can have what was appended last.
 pub(super) fn check_and_mark_all(
     dirs: &SegmentDirs,
     map: &dyn SegmentMap,
@@ -178,7 +194,22 @@ pub(super) fn check_and_mark_all(
     if options.lineage.own == Identity::default() {
         return Ok(dirs.all().map(|_| DirectorySweep::Now).collect());
     }
-    check_and_mark(dirs, &CatalogueRecords(map), &options.lineage, options.missing_segments())
+    let (records, lineage, missing) = (CatalogueRecords(map), &options.lineage, options.missing_segments());
+    if options.replication.is_none() {
+        return check_and_mark(dirs, &records, lineage, missing);
+    }
+    let hot_io = |error| MarkError::Io { dir: dirs.hot().to_owned(), source: io::Error::other(error) };
+    // Those that this start recovers.
+    let has_open = !map.open_segments().map_err(hot_io)?.is_empty();
+    check_and_mark_by(dirs, lineage, |tier, dir| {
+        match check_directory(dir, dirs, tier, &records, lineage, missing) {
+            Err(error @ MarkError::Empty { .. }) if !(has_open && tier == SegmentTier::Hot) => {
+                tracing::error!(%error, "a segment directory is not used");
+                Ok(DirectorySweep::Unused)
+            }
+            checked => checked.map(DirectorySweep::from),
+        }
+    })
 }
 
 /// Records of a running catalogue.

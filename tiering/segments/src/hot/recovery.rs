@@ -237,13 +237,17 @@ fn is_empty(path: &Path) -> bool {
     header_of(path).is_ok_and(|(length, _)| length == 0)
 }
 
-/// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless it is swept now.
+/// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless it is swept now. One that
+/// is not used has nothing.
 pub(super) fn list_files(
     of: ListingContext<'_>,
     disk: &SegmentDisk,
     tier: SegmentTier,
     sweep: DirectorySweep,
 ) -> io::Result<SegmentDirListing> {
+    if sweep == DirectorySweep::Unused {
+        return Ok(SegmentDirListing::default());
+    }
     let sweeps = sweep == DirectorySweep::Now;
     let mut listed = SegmentDirListing::default();
     let mut unknown = Vec::new();

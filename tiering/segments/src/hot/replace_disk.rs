@@ -9,6 +9,7 @@
 //! and the sweep finds the listed replicas without a file.
 
 use std::collections::BTreeSet;
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -20,7 +21,9 @@ use mlgw_common::limits::REPLACED_ONLY_COPIES_NAMED_MAX;
 use mlgw_common::time::timeout;
 use mlgw_common::{Identity, SegmentTier};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use mlgw_metadata::ReadError;
+use mlgw_replication::StorageNode;
 
 use super::directory::{
     DirectoryChange, DirectoryFault, ExaminedDirectory as _, FileNumber, PROBE_FILE_NAME,
@@ -98,10 +101,11 @@ pub enum ReplaceDirectoryError {
         /// The first name in it.
         name: String,
     },
-    /// Segments would be lost.
+    /// Segments would be lost, or a node with a copy does not answer.
     #[error(
-        "{dir} had the only good copy of {} segments, and what is in them would be lost: {}. Bring the old \
-         disk back, or accept the loss with --yes", .segments.len(), named(.segments)
+        "{dir} had the only good copy of {} segments, as far as nodes answer, and what is in them would be \
+         lost: {}. Bring the old disk back, start the nodes that do not answer, or accept the loss with \
+         --yes", .segments.len(), named(.segments)
     )]
     OnlyCopies {
         /// The directory.
@@ -185,7 +189,7 @@ struct DirectoryPlace<'a> {
 /// Segments of this node without a file.
 #[derive(Default)]
 struct MissingReplicas {
-    /// Those with a good replica on another node.
+    /// Those with a good replica on another node that answers.
     elsewhere: Vec<SegmentId>,
     /// Those without.
     only_here: Vec<SegmentId>,
@@ -261,9 +265,13 @@ impl HotTierInner {
         let of = self.clone();
         // A thread that does not return goes on without this task.
         let examining = tokio::task::spawn_blocking(move || {
-            if let Some(DirectoryPlace { tier, disk, .. }) = of.directories().nth(place) {
+            if let Some(DirectoryPlace { tier, disk, space }) = of.directories().nth(place) {
                 let found = of.examine(tier, disk);
-                of.report_change(disk.dir(), disk.state().end_examination(number, found));
+                let change = disk.state().end_examination(number, found);
+                if change == Some(DirectoryChange::Accepted) {
+                    count_found(disk.dir(), space);
+                }
+                of.report_change(disk.dir(), change);
             }
         });
         match timeout(limit, examining).await {
@@ -319,7 +327,7 @@ impl HotTierInner {
         state.refuse(DirectoryFault::Replacing);
         state.ignore_examination();
         self.reader.invalidate_all();
-        let missing = self.replace_refused(place, only_copies);
+        let missing = self.replace_refused(place, &replication.options.nodes.storage_nodes(), only_copies);
         match before {
             Some(fault) if missing.is_err() => drop(state.refuse(fault)),
             // After an error as well: the directory was used and had no segments, so it stays right.
@@ -339,10 +347,11 @@ impl HotTierInner {
     fn replace_refused(
         &self,
         place: DirectoryPlace<'_>,
+        nodes: &[StorageNode],
         only_copies: OnlyCopies,
     ) -> Result<MissingReplicas, ReplaceDirectoryError> {
         let dir = place.disk.dir();
-        let missing = self.missing_replicas()?;
+        let missing = self.missing_replicas(nodes)?;
         if !missing.only_here.is_empty() && only_copies == OnlyCopies::Refused {
             let segments = missing.only_here;
             return Err(ReplaceDirectoryError::OnlyCopies { dir: dir.to_owned(), segments });
@@ -367,17 +376,17 @@ impl HotTierInner {
     }
 
     /// Returns the segments that list this node and are in none of its directories.
-    fn missing_replicas(&self) -> Result<MissingReplicas, ReplaceDirectoryError> {
+    fn missing_replicas(&self, nodes: &[StorageNode]) -> Result<MissingReplicas, ReplaceDirectoryError> {
         let mut missing = MissingReplicas::default();
         let Some(catalogue) = &self.catalogue else { return Ok(missing) };
-        let is_removed = |node: NodeId| catalogue.is_removed_node(node);
+        let answers = |node: NodeId| nodes.iter().any(|of| of.node == node && of.is_reachable);
         for record in catalogue.segments()? {
             let segment = record.segment_id();
             let is_here = record.replica_of(self.node).is_some_and(is_local);
             if !is_here || !has_bytes(&record) || self.has_file(segment) {
                 continue;
             }
-            match has_good_copy(&record, |node| node != self.node && !is_removed(node)) {
+            match has_good_copy(&record, |node| node != self.node && answers(node)) {
                 true => missing.elsewhere.push(segment),
                 false => missing.only_here.push(segment),
             }
@@ -389,6 +398,20 @@ impl HotTierInner {
     fn has_file(&self, segment: SegmentId) -> bool {
         let answers = |place: &DirectoryPlace<'_>| place.disk.state().fault() != Some(DirectoryFault::Hung);
         self.directories().filter(answers).any(|place| place.disk.has_file(segment))
+    }
+}
+
+/// Counts the segments in a directory that is used again: they may have been there at no start.
+fn count_found(dir: &Path, space: &DiskSpace) {
+    let bytes = |entry: io::Result<DirEntry>| -> io::Result<u64> {
+        let entry = entry?;
+        let is_segment = entry.file_name().to_str().and_then(segment_of_file_name).is_some();
+        let length = if is_segment { entry.metadata()?.len() } else { 0 };
+        Ok(length.saturating_sub(SEGMENT_HEADER_BYTES))
+    };
+    match std::fs::read_dir(dir).and_then(|entries| entries.map(bytes).sum()) {
+        Ok(found) => space.set_found(found),
+        Err(error) => tracing::warn!(dir = %dir.display(), %error, "the segments were not counted"),
     }
 }
 

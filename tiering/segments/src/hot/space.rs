@@ -202,6 +202,12 @@ impl DiskSpace {
         self.refresh();
     }
 
+    /// Records that segments of `bytes` are in the directory that is used from now on.
+    pub(super) fn set_found(&self, bytes: u64) {
+        self.used_bytes.store(bytes + self.in_flight_bytes.load(Relaxed), Relaxed);
+        self.refresh();
+    }
+
     /// Subtracts `bytes` of segments. The lengths of files count the padding of blocks and what a start
     /// found, so the difference may be more than was charged.
     fn uncharge(&self, bytes: u64) {

@@ -11,10 +11,10 @@ use rustix::fs::statvfs;
 
 use super::dirs::SegmentDirs;
 use super::file::SegmentDisk;
-use super::map::SegmentLocation;
-use super::marks::DirectorySweep;
+use super::map::{SegmentLocation, SegmentMap};
+use super::marks::{DirectorySweep, MarkError, check_and_mark_all};
 use super::open_error::HotOpenError;
-use super::options::MissingSegments;
+use super::options::{HotOptions, MissingSegments};
 use super::recovery::{ListingContext, SegmentDirListing, list_files, sweep};
 use super::space::{DiskSpace, SpaceLimits};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -40,6 +40,24 @@ pub(super) struct VolumeFindings {
     pub(super) hot_bytes: u64,
     /// Segments of the cold tier that are in no directory.
     pub(super) missing: Vec<SegmentId>,
+}
+
+/// Checks and marks the directories of a start, whose disks are `disks`, and refuses those that are not used.
+///
+/// # Errors
+/// As [`check_and_mark_all`].
+pub(super) fn check_directories<'a>(
+    dirs: &SegmentDirs,
+    map: &dyn SegmentMap,
+    options: &HotOptions,
+    disks: impl Iterator<Item = &'a SegmentDisk>,
+) -> Result<Vec<DirectorySweep>, MarkError> {
+    let sweeps = check_and_mark_all(dirs, map, options)?;
+    for (disk, _) in disks.zip(&sweeps).filter(|(_, sweep)| **sweep == DirectorySweep::Unused) {
+        let io = |source| MarkError::Io { dir: disk.dir().to_owned(), source };
+        disk.refuse_unproven().map_err(io)?;
+    }
+    Ok(sweeps)
 }
 
 impl VolumeFindings {
@@ -83,6 +101,11 @@ impl SegmentVolumes {
             let bounds = SpaceLimits { reserve_bytes, ballast_bytes: 0, capacity_bytes: u64::MAX / 2 };
             let space = DiskSpace::open(&dir, disk.state().clone(), bounds, listed.used_bytes);
             volumes.push(ColdVolume { disk, space });
+        }
+        if sweeps.contains(&DirectorySweep::Unused) {
+            // What is in a directory that is not used is not missing yet.
+            let missing = Vec::new();
+            return Ok((Self { hot, cold: volumes, dirs }, VolumeFindings { stray, hot_bytes, missing }));
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
         let is_cold = |replica: &Replica| replica.tier() == Ok(SegmentTier::Cold);

@@ -143,6 +143,46 @@ async fn a_disk_that_does_not_respond_is_refused_and_holds_one_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_was_replaced_while_it_was_stopped_starts_and_makes_its_copies_again() {
+    let (nodes, second) = marked_nodes().await;
+    let (dir, count) = (nodes.dir(2), nodes.segments().len() as u64);
+    for is_lost in [false, true] {
+        // Nothing is decided while the node is stopped.
+        nodes.cluster.set_nodes([]);
+        nodes.stop(2).await;
+        exchange(&dir);
+        let started = nodes.open(2).await;
+        nodes.cluster.set_nodes([1, 2]);
+        assert!(!started.can_append(), "it does not use the directory");
+        let (object, body) = &nodes.objects[0];
+        for extent in nodes.bench.extents(object) {
+            read_all(&started, &extent, body.0).await;
+        }
+        nodes.cluster.pass(2).await;
+        assert!(nodes.are_all_on(&[1, 2]) && names_in(&dir) == 0, "nothing is lost yet");
+        if is_lost {
+            let replaced = started.replace_directory(&dir, OnlyCopies::Refused).await.unwrap();
+            assert!(replaced.copied_again >= count, "{replaced:?}");
+            assert!(started.can_append());
+            nodes.cluster.until(|| started.replication().healed_segments >= count).await;
+        } else {
+            std::fs::remove_dir(&dir).unwrap();
+            std::fs::rename(dir.with_extension("gone"), &dir).unwrap();
+            nodes.cluster.until(|| started.can_append()).await;
+            let length: u64 = nodes.segments().iter().map(|record| record.length).sum();
+            nodes.cluster.until(|| started.metrics().used_bytes * 2 > length).await;
+        }
+        nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+        for record in nodes.segments() {
+            let segment = record.segment_id();
+            assert!(nodes.bytes(2, segment) == nodes.bytes(1, segment), "{segment}");
+        }
+    }
+    drop(second);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_cold_directory_stops_only_what_touches_it() {
     let nodes = TestNodes::started(Identity { incarnation: Incarnation(9), ..Identity::default() }).await;
     let second = nodes.open_cold(2).await;
@@ -194,5 +234,20 @@ async fn the_loss_of_only_copies_must_be_accepted() {
     );
     assert!(refused.is_err() && replaced.is_ok(), "{refused:?} {replaced:?}");
     assert!(tier.can_append(), "two replacements follow each other");
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_on_a_node_that_does_not_answer_does_not_replace_a_lost_one() {
+    let (nodes, second) = marked_nodes().await;
+    let dir = nodes.dir(2);
+    exchange(&dir);
+    nodes.cluster.set_reachable(1, false);
+    let refused = second.replace_directory(&dir, OnlyCopies::Refused).await;
+    assert!(matches!(refused, Err(ReplaceDirectoryError::OnlyCopies { .. })), "{refused:?}");
+    nodes.cluster.set_reachable(1, true);
+    let replaced = second.replace_directory(&dir, OnlyCopies::Refused).await.unwrap();
+    assert_eq!(replaced.lost, []);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
     nodes.close().await;
 }
