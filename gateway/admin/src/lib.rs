@@ -146,6 +146,8 @@ pub struct Admin {
     pub simulating: Mutex<()>,
     /// This node of the cluster; `None` for a server without peers.
     pub cluster: Option<ClusterNode>,
+    /// True for a server that was recovered from a node of a cluster and has not taken over.
+    pub is_recovered: bool,
 }
 
 impl Admin {

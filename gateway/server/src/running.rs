@@ -259,6 +259,7 @@ pub(super) fn admin_of(
         traces: AccessTraces::new(&parts.path, parts.policy_driver.clone(), Arc::clone(&parts.clock)),
         simulating: tokio::sync::Mutex::default(),
         cluster: parts.cluster.clone(),
+        is_recovered: parts.description.recovered,
     })
 }
 

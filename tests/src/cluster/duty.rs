@@ -17,9 +17,9 @@ use crate::server::{ServerProcess, ServerSetup};
 const LAKE: &str = "lake";
 /// Remote-backed buckets, each with its own prefix at the origin.
 const THROUGH: &str = "through";
-const QUEUED: &str = "queued";
+pub(super) const QUEUED: &str = "queued";
 /// Contents by age.
-const OLD: TestContent = TestContent { id: 81, length: 300_000 };
+pub(super) const OLD: TestContent = TestContent { id: 81, length: 300_000 };
 const NEW: TestContent = TestContent { id: 82, length: 200_000 };
 const NEWEST: TestContent = TestContent { id: 83, length: 100_000 };
 /// Longest time until another node has the duty. The aim is 10 s; the rest is for a busy machine.
@@ -28,13 +28,13 @@ const TAKE_OVER_MAX: Duration = Duration::from_secs(45);
 const ACTS_MAX: Duration = Duration::from_secs(120);
 
 /// A server with the bucket behind the remote-backed ones.
-struct TestOrigin {
+pub(super) struct TestOrigin {
     server: ServerProcess,
     _room: TempDir,
 }
 
 impl TestOrigin {
-    fn start(cluster: &TestCluster) -> Self {
+    pub(super) fn start(cluster: &TestCluster) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let server = ServerSetup::new(room.path().join("origin")).start();
         cluster.block_on(server.client().create_bucket(LAKE)).expect("made");
@@ -42,17 +42,17 @@ impl TestOrigin {
     }
 
     /// True if the object of a remote-backed bucket has this content at the origin.
-    async fn has(&self, bucket: &str, key: &str, content: TestContent) -> bool {
+    pub(super) async fn has(&self, bucket: &str, key: &str, content: TestContent) -> bool {
         let read = self.server.client().get(LAKE, &format!("{bucket}/{key}")).await;
         read.is_ok_and(|read| content.difference(&read.body).is_none())
     }
 
     /// It answers nothing until [`TestOrigin::resume`].
-    fn pause(&self) {
+    pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    fn resume(&self) {
+    pub(super) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -70,7 +70,7 @@ fn run(cluster: &TestCluster, id: usize, words: &[&str]) -> String {
 }
 
 /// Gives every storage node the upstream, and binds the buckets.
-fn bind_buckets(cluster: &mut TestCluster, origin: &TestOrigin) {
+pub(super) fn bind_buckets(cluster: &mut TestCluster, origin: &TestOrigin) {
     for id in STORAGE {
         cluster.add_upstream(id, "far", &origin.server, LAKE);
     }
@@ -86,7 +86,7 @@ fn bind_buckets(cluster: &mut TestCluster, origin: &TestOrigin) {
     run(cluster, FIRST, &["dataset", "create", "all", "--bucket", BUCKET]);
 }
 
-async fn put_until_served(client: &S3TestClient, bucket: &str, key: &str, content: TestContent) {
+pub(super) async fn put_until_served(client: &S3TestClient, bucket: &str, key: &str, content: TestContent) {
     until_served(&format!("{bucket}/{key} is stored"), async || {
         client.put(bucket, key, full_body(content.bytes())).await
     })
@@ -117,7 +117,7 @@ fn until_taken_over(cluster: &TestCluster, from: usize) -> usize {
 }
 
 /// Waits until the origin has an object.
-fn until_sent(cluster: &TestCluster, origin: &TestOrigin, bucket: &str, key: &str, content: TestContent) {
+pub(super) fn until_sent(cluster: &TestCluster, origin: &TestOrigin, bucket: &str, key: &str, content: TestContent) {
     wait_at_most(ACTS_MAX, &format!("{bucket}/{key} is at the origin"), || {
         cluster.block_on(origin.has(bucket, key, content))
     });

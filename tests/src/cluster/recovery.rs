@@ -1,6 +1,6 @@
 //! Two of three nodes are destroyed, and the third one is recovered as a server without peers: it returns the
 //! objects whose bytes it has, lists the others, and becomes the first node of a new cluster later. It runs
-//! no job before it takes over.
+//! no job, sends no queued write and owns no prefix of an upstream before it takes over.
 
 use std::fs;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use mlgw_common::time::block_for;
 use serde_json::Value;
 
+use super::duty::{OLD, QUEUED, TestOrigin, bind_buckets, put_until_served, until_sent};
 use super::segment_files::MINUTELY_MAX;
 use super::testbed::{
     BUCKET, FIRST, STORAGE, TestCluster, assert_reads, content_of, keys_before, put, wait_at_most, wait_until,
@@ -29,7 +30,11 @@ fn small_segments(setup: ServerSetup) -> ServerSetup {
 
 /// Runs `mlgw cluster recover` for the node that is left.
 fn recover(cluster: &TestCluster, options: &[&str]) -> (String, Option<i32>) {
-    let setup = &cluster.member(LEFT).setup;
+    recover_node(cluster, LEFT, options)
+}
+
+fn recover_node(cluster: &TestCluster, node: usize, options: &[&str]) -> (String, Option<i32>) {
+    let setup = &cluster.member(node).setup;
     let dir = setup.data_dir.to_str().expect("a test path");
     let words = [&["recover", "--from", dir][..], options].concat();
     setup.cluster(&words)
@@ -114,5 +119,38 @@ fn the_last_node_is_recovered_with_everything_that_it_has() {
         setup.command(&["cluster", "status"]).0.contains("this node    1")
     });
     wait_until("the schedule creates jobs again", || has_jobs(&setup));
+    server.stop();
+}
+
+#[test]
+fn a_recovered_server_changes_nothing_at_upstreams_before_it_takes_over() {
+    let mut cluster = TestCluster::three();
+    let origin = TestOrigin::start(&cluster);
+    bind_buckets(&mut cluster, &origin);
+    origin.pause();
+    let client = cluster.client(FIRST);
+    cluster.block_on(put_until_served(&client, QUEUED, "a", OLD));
+    for id in STORAGE {
+        cluster.kill(id);
+    }
+    for id in [2, 3] {
+        fs::remove_dir_all(&cluster.member(id).setup.data_dir).expect("destroyed");
+    }
+    let (output, status) = recover_node(&cluster, FIRST, &["--yes"]);
+    assert!(status == Some(0) || output.contains("lack bytes"), "{output}");
+    origin.resume();
+
+    let setup = cluster.member(FIRST).setup.clone();
+    let server = setup.start();
+    let (output, status) = setup.command(&["upstream", "adopt", "far"]);
+    assert_eq!(status, Some(4), "{output}");
+    assert!(output.contains("--take-over"), "{output}");
+    block_for(SCHEDULE_ROUNDS);
+    assert!(!cluster.block_on(origin.has(QUEUED, "a", OLD)), "the write stays in the queue");
+    server.stop();
+    let (output, status) = recover_node(&cluster, FIRST, &["--take-over"]);
+    assert_eq!(status, Some(0), "{output}");
+    let server = setup.start();
+    until_sent(&cluster, &origin, QUEUED, "a", OLD);
     server.stop();
 }

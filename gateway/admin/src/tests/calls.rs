@@ -130,6 +130,7 @@ impl Api {
             simulating: tokio::sync::Mutex::default(),
             scrub,
             cluster: None,
+            is_recovered: false,
         };
         Self { admin: Arc::new(admin), dir }
     }
@@ -532,6 +533,19 @@ async fn probes_and_metrics_need_no_signature_and_status_reports_the_state() {
             (StatusCode::BAD_REQUEST, &json!("InvalidRequest")),
             "{path}"
         );
+    }
+    api.close().await;
+}
+
+#[tokio::test]
+async fn a_recovered_server_adopts_no_prefix_before_it_takes_over() {
+    let mut api = Api::open().await;
+    for (is_recovered, refused) in
+        [(true, (StatusCode::CONFLICT, "NotTakenOver")), (false, (StatusCode::NOT_FOUND, "NoSuchUpstream"))]
+    {
+        Arc::get_mut(&mut api.admin).expect("no request is in progress").is_recovered = is_recovered;
+        let (status, answer) = api.call(Method::POST, "/v1/upstreams/far/adopt", Value::Null).await;
+        assert_eq!((status, &answer["code"]), (refused.0, &json!(refused.1)), "{answer}");
     }
     api.close().await;
 }
