@@ -10,13 +10,15 @@
 //! A recovered server does nothing by itself that other stores or deletions depend on, because its rows may
 //! be older than what the cluster did last: write-back, rules and jobs are stopped until
 //! [`cluster_take_over`].
+//!
+//! The list of objects that lack bytes is durable in the directory before `node.json` is replaced.
 
 use crate::data_dir::{CLUSTER_DIR, DataDir};
 use crate::location::StoreLocation;
 use crate::node_file::{DataDirError, DirectoryRole, NODE_FILE, NodeDescription};
 use crate::timeline::replace_identity;
 use crate::{StoreVerbError, expected, scratch};
-use mlgw_common::{BucketId, Clock, ClusterId, NodeId, SegmentId, SegmentTier, regular};
+use mlgw_common::{BucketId, Clock, ClusterId, NodeId, SegmentId, SegmentTier, private_file, regular};
 use mlgw_config::Config;
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_formats::store_files;
@@ -25,6 +27,10 @@ use mlgw_metadata::store_error::StoreError;
 use mlgw_segments::hot::scan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+/// File in the data directory with the objects that lack bytes, one URL per line.
+pub const INCOMPLETE_OBJECTS_FILE: &str = "incomplete-objects";
 
 /// Reason that a node was not recovered. Unless a rename failed, it is the node that it was.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +70,12 @@ pub struct IncompleteObject {
     pub key: String,
 }
 
+impl fmt::Display for IncompleteObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}/{}", self.bucket, self.key.escape_default())
+    }
+}
+
 /// Result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredServer {
@@ -77,6 +89,8 @@ pub struct RecoveredServer {
     pub objects: u64,
     /// Objects, and uploads in progress, whose bytes this node does not have completely.
     pub incomplete: Vec<IncompleteObject>,
+    /// The file with this list; it exists if the list is not empty.
+    pub list: PathBuf,
 }
 
 /// Returns the id of the cluster of a directory that can be recovered, for a confirmation.
@@ -132,6 +146,8 @@ pub fn cluster_recover(
     let made = recover_catalogue(&recovery, &scratch()?, watch)?;
     watch("looking for the bytes of objects", 0, 0);
     let incomplete = incomplete_objects(&place, &made.catalogue)?;
+    let list = place.dir.join(INCOMPLETE_OBJECTS_FILE);
+    store_list(&place.dir, &list, &incomplete).map_err(StoreVerbError::io(&list))?;
     finish(&place, &node, &recovered)?;
     Ok(RecoveredServer {
         cluster: recovered.cluster,
@@ -139,7 +155,21 @@ pub fn cluster_recover(
         entries: made.entries,
         objects: made.catalogue.facts.objects,
         incomplete,
+        list,
     })
+}
+
+/// Writes the list of objects that lack bytes, durably. Without such objects there is no list.
+fn store_list(dir: &Path, list: &Path, incomplete: &[IncompleteObject]) -> io::Result<()> {
+    if incomplete.is_empty() {
+        return match std::fs::remove_file(list) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            // Of an interrupted attempt. If it returns after a power loss, it lists too many objects.
+            _ => Ok(()),
+        };
+    }
+    let lines: String = incomplete.iter().map(|object| format!("{object}\n")).collect();
+    private_file::write(dir, list, lines.as_bytes())
 }
 
 /// Puts the certificate of the node aside, and makes the directory that of the recovered server.
@@ -219,7 +249,10 @@ pub fn cluster_take_over(config: &Config) -> Result<ClusterId, ClusterRecoverErr
 
 #[cfg(test)]
 mod tests {
-    use super::{ClusterRecoverError, cluster_recover, cluster_take_over, local_length, recoverable_cluster};
+    use super::{
+        ClusterRecoverError, INCOMPLETE_OBJECTS_FILE, IncompleteObject, cluster_recover, cluster_take_over,
+        local_length, recoverable_cluster, store_list,
+    };
     use crate::data_dir::DataDir;
     use crate::location::StoreLocation;
     use crate::{adopt, cluster_init};
@@ -253,6 +286,20 @@ mod tests {
         assert_eq!(length(SegmentState::Open, SegmentTier::Hot), Some(0), "space without records");
         assert_eq!(length(SegmentState::Sealed, SegmentTier::Upstream), None);
         assert_eq!(local_length(&place, None), Some(0), "no record");
+    }
+
+    #[test]
+    fn the_objects_that_lack_bytes_are_listed_in_the_directory() {
+        let room = tempfile::tempdir().unwrap();
+        let list = room.path().join(INCOMPLETE_OBJECTS_FILE);
+        let lacking = |key: &str| IncompleteObject { bucket: "b".to_owned(), key: key.to_owned() };
+        store_list(room.path(), &list, &[lacking("k"), lacking("a\nb")]).unwrap();
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), "s3://b/k\ns3://b/a\\nb\n");
+        store_list(room.path(), &list, &[lacking("k")]).unwrap();
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), "s3://b/k\n");
+        store_list(room.path(), &list, &[]).unwrap();
+        store_list(room.path(), &list, &[]).unwrap();
+        assert!(!list.exists(), "nothing is lacking");
     }
 
     #[tokio::test]

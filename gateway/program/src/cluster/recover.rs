@@ -72,22 +72,30 @@ fn document(recovered: &RecoveredServer) -> Value {
         "entries": recovered.entries,
         "objects": recovered.objects,
         "incomplete": recovered.incomplete.iter().map(object).collect::<Vec<_>>(),
+        "incomplete_list": list_of(recovered),
     })
 }
 
+/// The file with the objects that lack bytes, if there are any.
+fn list_of(recovered: &RecoveredServer) -> Option<String> {
+    (!recovered.incomplete.is_empty()).then(|| recovered.list.display().to_string())
+}
+
 fn text(recovered: &RecoveredServer) -> String {
-    let RecoveredServer { cluster, former, entries, objects, incomplete } = recovered;
+    let RecoveredServer { cluster, former, entries, objects, incomplete, .. } = recovered;
     let mut text = format!(
         "The node of cluster {former} is a server of its own now, with the cluster id {cluster}: {objects} \
          objects, {entries} entries of the log applied.\n\
          Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and run `mlgw \
-         cluster recover` with --take-over.\n"
+         cluster recover` with --take-over.\n\
+         The bytes in segments were not verified: `mlgw store check` reads them and lists damaged objects.\n"
     );
-    if !incomplete.is_empty() {
-        text += &format!("These {} objects lack bytes, which only other nodes had:\n", incomplete.len());
+    if let Some(list) = list_of(recovered) {
+        let count = incomplete.len();
+        text += &format!("These {count} objects lack bytes, which only other nodes had; {list} has the list:\n");
     }
-    for IncompleteObject { bucket, key } in incomplete {
-        text += &format!("s3://{bucket}/{}\n", key.escape_default());
+    for object in incomplete {
+        text += &format!("{object}\n");
     }
     text
 }
@@ -107,13 +115,15 @@ mod tests {
             entries: 3,
             objects: 10,
             incomplete: vec![],
+            list: "/d/incomplete-objects".into(),
         };
         assert!(!text(&recovered).contains("lack bytes"));
         recovered.incomplete = vec![lacking("k"), lacking("a\nb")];
         let text = text(&recovered);
         assert!(
             text.ends_with(
-                "These 2 objects lack bytes, which only other nodes had:\ns3://b/k\ns3://b/a\\nb\n"
+                "These 2 objects lack bytes, which only other nodes had; /d/incomplete-objects has the \
+                 list:\ns3://b/k\ns3://b/a\\nb\n"
             )
         );
     }
