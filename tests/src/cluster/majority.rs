@@ -17,8 +17,11 @@ use crate::raw::RawExchange;
 use crate::s3::{CallFailure, full_body};
 use crate::server::{ServerSetup, get_text};
 
-/// Longest time until a request is refused: two seconds, and one for a loaded machine.
-const REFUSAL_MAX: Duration = Duration::from_secs(3);
+/// Longest time until a request is refused, unless the machine is loaded.
+const REFUSAL_MAX: Duration = Duration::from_secs(2);
+/// Tries to be refused in that time: on a loaded machine some take longer. If a refusal waits for longer by
+/// itself, all do.
+const REFUSAL_TRIES: usize = 20;
 /// Tries to read within a lease: on a loaded machine it may be over before the read.
 const LEASE_TRIES: usize = 8;
 /// Header of reads that no majority has confirmed.
@@ -80,17 +83,21 @@ fn everything_is_refused(cluster: &TestCluster, left: usize) {
         (Method::POST, format!("/{BUCKET}/refused?uploads")),
         (Method::DELETE, format!("/{BUCKET}/with-majority")),
     ] {
-        let begun = Instant::now();
-        let call = client.call(method.clone(), &target, &[], full_body(""));
-        let ended = cluster.block_on(async { timeout(END_MAX, call).await });
-        let failure = ended.unwrap_or_else(|_| panic!("{method} {target} hangs"));
-        let elapsed = begun.elapsed();
-        let Err(CallFailure::Refused { status, body }) = failure else {
-            panic!("{method} {target} through node {left}: {failure:?}")
+        let refused_after = |_| {
+            let begun = Instant::now();
+            let call = client.call(method.clone(), &target, &[], full_body(""));
+            let ended = cluster.block_on(async { timeout(END_MAX, call).await });
+            let failure = ended.unwrap_or_else(|_| panic!("{method} {target} hangs"));
+            let elapsed = begun.elapsed();
+            let Err(CallFailure::Refused { status, body }) = failure else {
+                panic!("{method} {target} through node {left}: {failure:?}")
+            };
+            assert_eq!(status, 503, "{method} {target}: {body}");
+            assert!(body.contains("<Reason>No"), "{method} {target}: {body}");
+            elapsed
         };
-        assert_eq!(status, 503, "{method} {target}: {body}");
-        assert!(elapsed < REFUSAL_MAX, "{method} {target} took {elapsed:?}");
-        assert!(body.contains("<Reason>No"), "{method} {target}: {body}");
+        let least = (0..REFUSAL_TRIES).map(refused_after).find(|elapsed| *elapsed < REFUSAL_MAX);
+        assert!(least.is_some(), "{method} {target} is never refused in {REFUSAL_MAX:?}");
     }
 }
 
