@@ -22,7 +22,8 @@ use super::register::{KeyAction, KeyOperation, KeyOutcome};
 use super::requests::{RecordedClient, RequestEnd, SlotObject};
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{
-    BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, TestCluster, keys_before, wait_at_most, wait_until,
+    BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, TestCluster, keys_before, node_of, put, wait_at_most,
+    wait_until,
 };
 use crate::seed::{Rng, mix};
 use crate::server::ServerSetup;
@@ -249,6 +250,31 @@ fn a_node_that_another_one_reaches_is_not_removed_as_lost() {
     links.open();
     wait_until("the first node reaches it", || {
         cluster.view(FIRST).node(NODE).is_some_and(|node| node.reachable == Some(true))
+    });
+}
+
+#[test]
+fn a_node_that_waits_for_the_leader_forwards_to_a_node_that_serves() {
+    const NODE: usize = 3;
+    let RelayedCluster { mut cluster, links, .. } = RelayedCluster::new();
+    // It leads the system group then.
+    cluster.until_first_has_duty();
+    cluster.stop(NODE);
+    links.block(between(NODE, &[FIRST]));
+    links.spawn(&mut cluster, NODE);
+    cluster.until_waiting(NODE);
+    let (client, key) = (cluster.client(NODE), keys_before().next().expect("a key"));
+    wait_until("a write through the node is stored", || {
+        cluster.block_on(put(&client, "while-it-waits")).is_ok()
+    });
+    for key in [key.as_str(), "while-it-waits"] {
+        let read = cluster.block_on(client.get(BUCKET, key)).expect("read");
+        assert_eq!(node_of(&read), 2, "{key}");
+    }
+    links.open();
+    wait_until("the node serves", || {
+        let read = cluster.block_on(client.get(BUCKET, "while-it-waits"));
+        read.is_ok_and(|read| node_of(&read) == NODE)
     });
 }
 
