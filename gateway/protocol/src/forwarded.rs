@@ -11,9 +11,7 @@
 //! both.
 
 use crate::client_body::ReceivedClientBody;
-use crate::member::{
-    MemberGateway, MemberPart, RequestOwner, check_clock, is_change, lacks_disk, owner_of,
-};
+use crate::member::{MemberGateway, MemberPart, RequestOwner, check_clock, is_change, lacks_disk, owner_of};
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;

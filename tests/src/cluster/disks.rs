@@ -1,6 +1,6 @@
 //! The disk of the segments of a node is lost while the node runs: the node refuses the directory that is in
-//! its place and forwards writes, the other nodes serve, and an empty directory takes its place by one command. The other nodes
-//! have copies of everything, so nothing is lost and the node is not stopped.
+//! its place and forwards writes, the other nodes serve, and an empty directory takes its place by one
+//! command. The other nodes have copies of everything, so nothing is lost and the node is not stopped.
 
 use std::fs;
 use std::path::PathBuf;

@@ -117,7 +117,13 @@ fn until_taken_over(cluster: &TestCluster, from: usize) -> usize {
 }
 
 /// Waits until the origin has an object.
-pub(super) fn until_sent(cluster: &TestCluster, origin: &TestOrigin, bucket: &str, key: &str, content: TestContent) {
+pub(super) fn until_sent(
+    cluster: &TestCluster,
+    origin: &TestOrigin,
+    bucket: &str,
+    key: &str,
+    content: TestContent,
+) {
     wait_at_most(ACTS_MAX, &format!("{bucket}/{key} is at the origin"), || {
         cluster.block_on(origin.has(bucket, key, content))
     });

@@ -92,7 +92,8 @@ fn text(recovered: &RecoveredServer) -> String {
     );
     if let Some(list) = list_of(recovered) {
         let count = incomplete.len();
-        text += &format!("These {count} objects lack bytes, which only other nodes had; {list} has the list:\n");
+        text +=
+            &format!("These {count} objects lack bytes, which only other nodes had; {list} has the list:\n");
     }
     for object in incomplete {
         text += &format!("{object}\n");
@@ -120,11 +121,9 @@ mod tests {
         assert!(!text(&recovered).contains("lack bytes"));
         recovered.incomplete = vec![lacking("k"), lacking("a\nb")];
         let text = text(&recovered);
-        assert!(
-            text.ends_with(
-                "These 2 objects lack bytes, which only other nodes had; /d/incomplete-objects has the \
+        assert!(text.ends_with(
+            "These 2 objects lack bytes, which only other nodes had; /d/incomplete-objects has the \
                  list:\ns3://b/k\ns3://b/a\\nb\n"
-            )
-        );
+        ));
     }
 }

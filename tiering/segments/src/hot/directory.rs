@@ -332,7 +332,9 @@ fn write_and_read(file: &mut File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirectoryChange, DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
+    use super::{
+        DirectoryChange, DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe,
+    };
     use crate::hot::mark_file::{DirectoryMark, MARK_FILE_NAME, mark_on_disk, write_mark};
     use mlgw_common::{ClusterId, Identity};
     use std::fs::File;

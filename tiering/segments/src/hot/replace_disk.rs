@@ -1,9 +1,10 @@
 //! Segment directories that fail or are exchanged while the node runs, and their replacement.
 //!
 //! A node with peers examines its directories every few seconds. One that fails, does not answer, or is
-//! another one than before, is refused ([`super::directory`]): reads use the replicas of other nodes, and nothing is written
-//! there. [`HotTier::replace_directory`] takes an empty directory in its place: it marks it, and the replicas
-//! that were in it become suspect, so that the driver of replicas copies them from other nodes.
+//! another one than before, is refused ([`super::directory`]): reads use the replicas of other nodes, and
+//! nothing is written there. [`HotTier::replace_directory`] takes an empty directory in its place: it marks
+//! it, and the replicas that were in it become suspect, so that the driver of replicas copies them from other
+//! nodes.
 //!
 //! The mark is durable before anything is written. After a power loss the next start accepts the directory,
 //! and the sweep finds the listed replicas without a file.
@@ -320,7 +321,8 @@ impl HotTierInner {
         let (dir, state) = (place.disk.dir().to_owned(), place.disk.state());
         let io = |source| ReplaceDirectoryError::Io { dir: dir.clone(), source };
         let locked = state.lock_replacement();
-        let _locked = locked.ok_or_else(|| io(io::Error::other("another replacement of it has not ended")))?;
+        let _locked =
+            locked.ok_or_else(|| io(io::Error::other("another replacement of it has not ended")))?;
         let number = FileNumber::of_path(&dir).map_err(io)?;
         check_empty(&dir, &self.volumes.hot.owner())?;
         let before = state.fault();

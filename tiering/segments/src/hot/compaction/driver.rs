@@ -340,10 +340,7 @@ fn postponed(
 
 /// Retains the segments whose files are in directories that are used. Without the directory of the hot tier
 /// there is no place for moved chunks.
-async fn retain_in_use(
-    inner: &Arc<HotTierInner>,
-    chosen: &mut Vec<SegmentId>,
-) -> Result<(), MoveStepError> {
+async fn retain_in_use(inner: &Arc<HotTierInner>, chosen: &mut Vec<SegmentId>) -> Result<(), MoveStepError> {
     if inner.volumes.hot.state().is_refused() {
         chosen.clear();
     }

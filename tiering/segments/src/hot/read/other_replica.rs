@@ -36,8 +36,8 @@ use crate::hot::replicas::ReplicationOptions;
 pub(super) const OTHER_REPLICA_AFTER: Duration = Duration::from_millis(500);
 /// Maximum number of other nodes that one read asks.
 const SOURCES_MAX: usize = 3;
-/// Maximum number of records that are read from other nodes at a time. Each is at most 2 MiB in memory, and as
-/// much again for each further node that is asked because one does not answer.
+/// Maximum number of records that are read from other nodes at a time. Each is at most 2 MiB in memory, and
+/// as much again for each further node that is asked because one does not answer.
 const OTHER_REPLICA_READS_MAX: usize = 64;
 /// Longest wait for one of these reads to end, before a further one is refused.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(2);

@@ -94,8 +94,8 @@ pub(super) fn new_home(inner: &HotTierInner, bytes: u64) -> ReplicaHome {
 }
 
 /// Returns the file of the segment of `record` on this node, from the recorded tier if several directories
-/// that are used have it. A file of another segment under its name counts as none. One whose first bytes cannot be read may
-/// be the segment's: its records verify by themselves.
+/// that are used have it. A file of another segment under its name counts as none. One whose first bytes
+/// cannot be read may be the segment's: its records verify by themselves.
 pub(super) fn own_file(inner: &HotTierInner, record: &SegmentRecord) -> Option<OwnFile> {
     let cold = (0..inner.volumes.cold.len()).map(ReplicaHome::Cold);
     let mut homes: Vec<ReplicaHome> = std::iter::once(ReplicaHome::Hot).chain(cold).collect();

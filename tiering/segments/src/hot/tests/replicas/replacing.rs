@@ -205,12 +205,14 @@ async fn a_refused_cold_directory_stops_only_what_touches_it() {
     assert!(!nodes.path(2, moved).exists() && names_in(&cold) == 0);
     release_all(&nodes).await;
     let released = |segment| nodes.bench.catalogue.segment(segment).is_none();
-    nodes.cluster.until(|| {
-        let names = std::fs::read_dir(nodes.dir(2)).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut segments = names.filter_map(|name| segment_of_file_name(name.to_str().unwrap()));
-        segments.all(|segment| !released(segment))
-    })
-    .await;
+    nodes
+        .cluster
+        .until(|| {
+            let names = std::fs::read_dir(nodes.dir(2)).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut segments = names.filter_map(|name| segment_of_file_name(name.to_str().unwrap()));
+            segments.all(|segment| !released(segment))
+        })
+        .await;
     nodes.close().await;
 }
 
