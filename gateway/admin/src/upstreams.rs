@@ -59,7 +59,7 @@ pub(super) async fn adopt(
     let action = AuditedAction { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
     let shared = Arc::clone(&admin);
     let work = async move {
-        check_may_adopt(shared.is_recovered)?;
+        check_may_adopt(&shared)?;
         let upstream = shared.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
         let before = json(&shared.upstream_by_name(&name)?)?;
         upstream.adopt().await.map_err(|error| adopt_error(&error))?;
@@ -71,8 +71,8 @@ pub(super) async fn adopt(
 
 /// Checks that this server may own prefixes. The rows of a recovered one may be older than what other nodes
 /// did last, and one of these nodes may still run.
-fn check_may_adopt(is_recovered: bool) -> Result<(), ApiError> {
-    if !is_recovered {
+fn check_may_adopt(admin: &Admin) -> Result<(), ApiError> {
+    if !admin.is_recovered {
         return Ok(());
     }
     let message = "This server was recovered from a node of a cluster and has not taken over. Check it, stop \

@@ -329,7 +329,7 @@ impl HotTierInner {
         state.refuse(DirectoryFault::Replacing);
         state.ignore_examination();
         self.reader.invalidate_all();
-        let missing = self.replace_refused(place, &replication.options.nodes.storage_nodes(), only_copies);
+        let missing = self.replace_refused(place, &replication.storage_nodes(), only_copies);
         match before {
             Some(fault) if missing.is_err() => drop(state.refuse(fault)),
             // After an error as well: the directory was used and had no segments, so it stays right.

@@ -198,6 +198,11 @@ impl Replicas {
 }
 
 impl Replication {
+    /// The storage nodes of the cluster.
+    pub(super) fn storage_nodes(&self) -> Vec<StorageNode> {
+        self.options.nodes.storage_nodes()
+    }
+
     /// Starts the next pass of the driver.
     pub(super) fn start_pass(&self) {
         self.wake.notify_one();

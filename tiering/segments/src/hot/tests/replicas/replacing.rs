@@ -116,11 +116,11 @@ async fn the_directory_is_used_again_when_it_is_back() {
 async fn a_disk_that_only_fails_reads_is_refused() {
     let disk = Arc::new(UnreadableDisk::default());
     let (nodes, second) = marked_nodes_with(Some(disk.clone())).await;
-    disk.set(true);
+    disk.fail();
     nodes.cluster.until(|| !second.can_append()).await;
     let refused = second.refused_directories();
     assert!(matches!(refused[0].fault, DirectoryFault::Failed(_)), "{refused:?}");
-    disk.set(false);
+    disk.repair();
     nodes.cluster.until(|| second.can_append()).await;
     nodes.close().await;
 }

@@ -134,13 +134,17 @@ impl SegmentPeers for TestNode {
     }
 }
 
-/// A disk that writes and does not read, as its examination finds, while this is set.
+/// A disk that can be made to fail: then it writes and does not read, as its examination finds.
 #[derive(Default)]
 pub(super) struct UnreadableDisk(AtomicBool);
 
 impl UnreadableDisk {
-    pub(super) fn set(&self, is_unreadable: bool) {
-        self.0.store(is_unreadable, Relaxed);
+    pub(super) fn fail(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub(super) fn repair(&self) {
+        self.0.store(false, Relaxed);
     }
 }
 
