@@ -61,6 +61,8 @@ mod stop_signal;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upgrade_tests;
 
 pub use crate::durability::Durability;
 pub use crate::raft::members::{ChangeMembersError, GroupMembers, MemberRole, MemberStatus};
@@ -119,6 +121,12 @@ impl Catalogue {
     #[must_use]
     pub fn cluster_version(&self) -> u32 {
         self.inner.resident.cluster_version()
+    }
+
+    /// The newest cluster version that this node knows: that of the build, unless the options lower it.
+    #[must_use]
+    pub fn known_cluster_version(&self) -> u32 {
+        self.inner.resident.known_version
     }
 
     /// Raises the version of the cluster: commands of that version are allowed from then on. Every node,

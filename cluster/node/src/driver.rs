@@ -14,8 +14,7 @@ use crate::services::NodeServices;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
-use mlgw_formats::cluster_version::CLUSTER_VERSION;
-use mlgw_formats::schema::{Duty, DutyPhase};
+use mlgw_formats::schema::{Duty, DutyPhase, Node};
 use mlgw_membership::{Contact, MemberStep, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
 use std::sync::Arc;
@@ -62,16 +61,15 @@ impl MembershipDriver {
     /// Raises the version of the cluster when every node has reported a build that knows it, if this node
     /// leads the system group.
     async fn raise_cluster_version(&self) {
-        let nodes = self.catalogue.nodes();
-        let mut staying = nodes.iter().filter(|node| !node.is_removed());
-        let is_due = self.catalogue.cluster_version() < CLUSTER_VERSION
+        let (nodes, version) = (self.catalogue.nodes(), self.catalogue.known_cluster_version());
+        let is_due = self.catalogue.cluster_version() < version
             && self.catalogue.members(SYSTEM_GROUP).is_ok()
-            && staying.all(|node| node.cluster_version >= CLUSTER_VERSION);
+            && lacking_version(&nodes, version).next().is_none();
         if !is_due {
             return;
         }
-        match self.catalogue.raise_cluster_version(CLUSTER_VERSION).await {
-            Ok(()) => tracing::info!(version = CLUSTER_VERSION, "raised the version of the cluster"),
+        match self.catalogue.raise_cluster_version(version).await {
+            Ok(()) => tracing::info!(version, "raised the version of the cluster"),
             Err(error) => tracing::warn!(%error, "the version of the cluster was not raised"),
         }
     }
@@ -189,6 +187,13 @@ impl MembershipDriver {
             }
         }
     }
+}
+
+/// The nodes that have not reported a build that knows this version of the cluster. Those that are down
+/// count: they must be able to read what the others write meanwhile.
+pub(crate) fn lacking_version(nodes: &[Arc<Node>], version: u32) -> impl Iterator<Item = NodeId> {
+    let staying = nodes.iter().filter(|node| !node.is_removed());
+    staying.filter(move |node| node.cluster_version < version).map(|node| node.node_id())
 }
 
 /// The serving nodes whose disks are neither full nor slow; all of them if there is none. Nodes that see the

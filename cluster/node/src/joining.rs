@@ -18,7 +18,6 @@ use bytes::Bytes;
 use mlgw_common::limits::NODE_TEXT_BYTES_MAX;
 use mlgw_common::time::Instant;
 use mlgw_common::{ClusterId, NodeId, Timestamp};
-use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_store::data_dir::CLUSTER_DIR;
 use mlgw_store::node_file::{DirectoryRole, NodeDescription};
 use mlgw_store::{ClusterJoinError, JoiningDir, StoreLocation};
@@ -48,6 +47,8 @@ pub struct JoinCluster<'a> {
     pub role: DirectoryRole,
     /// Its build.
     pub build: &'a str,
+    /// Newest cluster version that it knows.
+    pub cluster_version: u32,
     /// The time of day.
     pub now: Timestamp,
     /// Time until which the answer of a member is awaited.
@@ -272,7 +273,7 @@ impl PendingJoin<'_> {
             name: self.join.name.to_owned(),
             role: recorded_role(self.join.role) as i32,
             build: self.join.build.to_owned(),
-            cluster_version: CLUSTER_VERSION,
+            cluster_version: self.join.cluster_version,
         };
         Ok(request.encode())
     }

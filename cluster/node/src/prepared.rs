@@ -20,7 +20,6 @@ use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
 use mlgw_common::{CheckedClock, Clock, ClockCheck, NodeId};
 use mlgw_credentials::Sealer;
-use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::RecordedStart;
 use mlgw_metadata::catalogue::NodeReport;
 use mlgw_metadata::{Catalogue, MemberPeers, ProposeError};
@@ -196,7 +195,7 @@ impl PreparedNode {
             removed: crate::book::removed(&catalogue.nodes()),
         };
         config.book.set_rows(crate::book::addresses(&catalogue.nodes()));
-        let report = self.report(&credentials);
+        let report = self.report(&credentials, catalogue.known_cluster_version());
         let transport = ClusterTransport::start(config, self.listener, Arc::new(services.clone()))?;
         self.transport.set(transport.clone());
         tracing::info!(node = %self.own, address = %self.address, "serving the other nodes of the cluster");
@@ -222,8 +221,9 @@ impl PreparedNode {
         }
         let now = clock.now();
         // A cluster of one node needs no agreement about its version.
-        if catalogue.cluster_version() < CLUSTER_VERSION {
-            catalogue.raise_cluster_version(CLUSTER_VERSION).await?;
+        let version = catalogue.known_cluster_version();
+        if catalogue.cluster_version() < version {
+            catalogue.raise_cluster_version(version).await?;
         }
         let named = CertifiedNode { cluster: description.cluster, node: self.own };
         let authority = create_authority(catalogue, sealer, named, now).await?;
@@ -233,12 +233,12 @@ impl PreparedNode {
         self.files.credentials()?.ok_or(NodeError::NoCertificate(self.own))
     }
 
-    fn report(&self, credentials: &NodeCredentials) -> NodeReport {
+    fn report(&self, credentials: &NodeCredentials, cluster_version: u32) -> NodeReport {
         let NodeStart { incarnation, counter, nonce } = self.start;
         NodeReport {
             node: self.own,
             address: self.address.to_string(),
-            cluster_version: CLUSTER_VERSION,
+            cluster_version,
             build: self.options.build.clone(),
             start: RecordedStart { incarnation: incarnation.0, counter, nonce },
             key_hash: credentials.key().public_hash().0.to_vec(),

@@ -10,6 +10,9 @@ use crate::command::{Change, Command};
 /// The newest version that this build knows.
 pub const CLUSTER_VERSION: u32 = 5;
 
+/// The newest version of the build before this one.
+pub const PREVIOUS_CLUSTER_VERSION: u32 = CLUSTER_VERSION - 1;
+
 /// The version of a catalogue that names none.
 pub const FIRST_CLUSTER_VERSION: u32 = 1;
 

@@ -7,6 +7,23 @@ use crate::schema::BadRecord;
 #[error("{0}")]
 pub struct FormatError(pub String);
 
+/// Text of the error of a command that a later version wrote.
+const LATER_COMMAND: &str = "a later version wrote a command with unknown fields";
+
+impl FormatError {
+    /// Returns the error of a command with fields, or of a kind, that this version does not know.
+    #[must_use]
+    pub fn later_command() -> Self {
+        Self(LATER_COMMAND.into())
+    }
+
+    /// True if a later version wrote what does not decode, so it is not malformed.
+    #[must_use]
+    pub fn is_of_later_version(&self) -> bool {
+        self.0 == LATER_COMMAND
+    }
+}
+
 impl From<BadRecord> for FormatError {
     fn from(bad: BadRecord) -> Self {
         Self(bad.to_string())

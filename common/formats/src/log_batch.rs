@@ -23,7 +23,8 @@ impl Batch {
     /// Decodes the commands in `encoded`.
     ///
     /// # Errors
-    /// Returns an error if `encoded` is not a batch, or a command has fields that this version does not know.
+    /// Returns an error if `encoded` is not a batch, or a command has fields that this version does not know
+    /// ([`FormatError::is_of_later_version`]).
     pub fn decode(encoded: Bytes) -> Result<Self, FormatError> {
         let cut = || FormatError("a batch of commands is truncated".into());
         let mut commands = Vec::new();
@@ -36,7 +37,7 @@ impl Batch {
             let command = Command::decode(bytes).map_err(|error| FormatError(error.to_string()))?;
             // A command without its unknown fields would have another effect than on other members.
             if command.encoded_len() != bytes.len() {
-                return Err(FormatError("a later version wrote a command with unknown fields".into()));
+                return Err(FormatError::later_command());
             }
             commands.push(Arc::new(command));
             rest = after;

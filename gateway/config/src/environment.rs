@@ -5,12 +5,13 @@ use super::upstreams::UpstreamSections;
 use super::{ConfigFinding, SETTINGS, SettingOrigin, SettingValue};
 
 /// Variables of mlgw that are not settings.
-const NON_SETTINGS: [&str; 5] = [
+const NON_SETTINGS: [&str; 6] = [
     "MLGW_ROOT_ACCESS_KEY_ID",
     "MLGW_ROOT_SECRET_ACCESS_KEY",
     "MLGW_ADMIN_ENDPOINT",
     "MLGW_CLUSTER_TOKEN",
     "MLGW_CONFIG",
+    "MLGW_TEST_PREVIOUS_VERSION",
 ];
 
 /// Adds the values in `variables` to `given`, and their errors to `findings`.

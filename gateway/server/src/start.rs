@@ -98,6 +98,7 @@ impl StartResources {
         let (place, machine) = (self.dir.location(config), &self.machine);
         let mut options = CatalogueOptions::new(place.catalogue(), Arc::clone(&self.clock));
         options.node = self.dir.lineage().node;
+        options.cluster_version = mlgw_node::known_cluster_version();
         options.durability = match config.durability {
             Durability::Full => mlgw_metadata::Durability::Full,
             Durability::Os => mlgw_metadata::Durability::Os,

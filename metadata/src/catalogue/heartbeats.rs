@@ -72,9 +72,19 @@ impl CatalogueInner {
     }
 
     /// Serves the heartbeats of several groups of the node `from`.
-    pub(super) async fn serve_heartbeats(&self, from: NodeId, call: HeartbeatsCall) -> MemberReply {
+    ///
+    /// # Errors
+    /// If this node does not know such calls.
+    pub(super) async fn serve_heartbeats(
+        &self,
+        from: NodeId,
+        call: HeartbeatsCall,
+    ) -> Result<MemberReply, CallRefused> {
+        if self.resident.known_version < LEASES_CLUSTER_VERSION {
+            return Err(CallRefused("this version does not know heartbeats of several groups".into()));
+        }
         let answers = call.heartbeats.into_iter().map(|heartbeat| self.serve_heartbeat(from, heartbeat));
-        MemberReply::Heartbeats(HeartbeatsReply { answers: join_all(answers).await })
+        Ok(MemberReply::Heartbeats(HeartbeatsReply { answers: join_all(answers).await }))
     }
 
     async fn serve_heartbeat(&self, from: NodeId, heartbeat: Heartbeat) -> HeartbeatAnswer {

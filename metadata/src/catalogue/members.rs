@@ -157,7 +157,7 @@ impl CatalogueInner {
         let reply = match request {
             MemberRequest::Saga(saga) => self.serve_saga(saga).await?,
             MemberRequest::Readers(readers) => self.serve_readers(readers).await?,
-            MemberRequest::Heartbeats(heartbeats) => self.serve_heartbeats(from, heartbeats).await,
+            MemberRequest::Heartbeats(heartbeats) => self.serve_heartbeats(from, heartbeats).await?,
             request => self.member(group)?.serve(from, request).await?,
         };
         Ok(MemberAnswer::encode_reply(reply))

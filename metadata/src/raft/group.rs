@@ -94,6 +94,7 @@ pub(crate) struct Group {
     pub(super) node: u64,
     /// The newest cluster version that this build knows.
     pub(super) known_version: u32,
+    pub(super) fatal: FatalHandler,
     pub(super) network: Option<RemoteNetwork>,
     pub(super) outcomes: Arc<AppliedOutcomes>,
     pub(super) received: Arc<SnapshotsReceived>,
@@ -175,15 +176,17 @@ pub(crate) fn stores(
         lone_voter: Arc::clone(&lone_voter),
         cluster_version: parts.cluster_version,
         outcomes: Arc::clone(&outcomes),
-        fatal: parts.fatal,
+        fatal: Arc::clone(&parts.fatal),
         running: Arc::default(),
     };
+    let fatal = parts.fatal;
     let (id, node, known_version, shared) = (parts.id, parts.node, parts.cluster_version, log.clone());
     let network = parts.peers.map(|peers| RemoteNetwork { peers, group: id });
     let group = move |raft: Raft<RaftTypes, GroupStateMachine>| Group {
         id,
         node,
         known_version,
+        fatal,
         network,
         outcomes,
         received: Arc::default(),

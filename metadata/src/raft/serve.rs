@@ -11,11 +11,12 @@ use mlgw_common::limits::BATCH_COMMANDS_MAX;
 use mlgw_formats::cluster_version::check_known;
 use mlgw_formats::log_batch::Batch;
 use mlgw_formats::log_entry::log_position;
-use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
+use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftLogEntry, RaftTypes};
 use mlgw_formats::member_calls::{
     AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, ProposeCall,
     TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
 };
+use openraft::EntryPayload;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, ClientWriteResult, TransferLeaderError,
     TransferLeaderRequest, VoteRequest, VoteResponse,
@@ -80,7 +81,7 @@ impl Group {
         let request = AppendEntriesRequest {
             vote: call.vote.vote(),
             prev_log_id: log_id(call.previous.as_ref()),
-            entries: call.decode_entries()?,
+            entries: self.known_entries(&call)?,
             leader_commit: log_id(call.committed.as_ref()),
         };
         let appended = self.raft.append_entries(request).await;
@@ -92,6 +93,27 @@ impl Group {
             }
             AppendEntriesResponse::HigherVote(vote) => MemberReply::HigherVote(VoteRecord::of(&vote)),
         })
+    }
+
+    /// Decodes the entries of a call. A later command, or one with later fields, stops this node: it must
+    /// neither apply it as another command nor stay behind unnoticed.
+    fn known_entries(&self, call: &AppendCall) -> Result<Vec<RaftLogEntry>, CallRefused> {
+        let entries = call.decode_entries().inspect_err(|error| {
+            if error.is_of_later_version() {
+                (self.fatal)(&format!("the leader of group {} sent an entry: {error}", self.id));
+            }
+        })?;
+        let batches = entries.iter().filter_map(|entry| match &entry.payload {
+            EntryPayload::Normal(batch) => Some(batch),
+            EntryPayload::Blank | EntryPayload::Membership(_) => None,
+        });
+        for command in batches.flat_map(|batch| &batch.commands) {
+            if let Err(later) = check_known(command, self.known_version) {
+                (self.fatal)(&format!("the leader of group {} sent an entry: {later}", self.id));
+                return Err(CallRefused(later.to_string()));
+            }
+        }
+        Ok(entries)
     }
 
     async fn serve_transfer(&self, from: NodeId, call: &TransferCall) -> Served {

@@ -229,6 +229,7 @@ impl TestJoiner {
             name: "new",
             role: self.role,
             build: "0.1.0",
+            cluster_version: CLUSTER_VERSION,
             now: self.now,
             deadline: Instant::now() + Duration::from_mins(1),
         }

@@ -12,7 +12,7 @@ use mlgw_common::limits::{CLUSTER_SEEDS_MAX, JOIN_TOKEN_BYTES_MAX};
 use mlgw_common::time::Instant;
 use mlgw_common::{Clock as _, SystemClock};
 use mlgw_config::{Address, Config, ConfigSources, LoadedConfig};
-use mlgw_node::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
+use mlgw_node::{JoinCluster, JoinClusterError, JoinedNode, join_cluster, known_cluster_version};
 use mlgw_store::StoreLocation;
 use mlgw_store::node_file::DirectoryRole;
 use mlgw_transport::PeerAddress;
@@ -98,6 +98,7 @@ pub(super) fn run(args: JoinArgs, out: Out) -> Result<(), CliError> {
             name: &args.name,
             role: args.role.into(),
             build: env!("CARGO_PKG_VERSION"),
+            cluster_version: known_cluster_version(),
             now: SystemClock.now(),
             deadline: Instant::now() + PATIENCE,
         };
