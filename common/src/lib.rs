@@ -19,6 +19,7 @@ pub mod private_file;
 mod random;
 pub mod regular;
 mod secret;
+mod shared_setting;
 mod split_keys;
 mod sync_watch;
 mod tier;
@@ -36,6 +37,7 @@ pub use ids::{
 pub use names::{BucketName, NameError, ObjectKey};
 pub use random::{RandomError, random};
 pub use secret::{Secret, hide_url_secrets};
+pub use shared_setting::SharedSetting;
 pub use split_keys::{SplitKeys, SplitKeysError};
 pub use sync_watch::SyncWatch;
 pub use tier::{SegmentTier, Tier};

@@ -484,6 +484,10 @@ pub const JOIN_TOKEN_BYTES_MAX: usize = 160;
 pub const JOIN_TOKEN_SECS: i64 = 3600;
 /// Longest address of a node: a DNS name of 253 bytes, a colon and a port.
 pub const PEER_ADDRESS_BYTES_MAX: usize = 259;
+/// Maximum number of settings of a node that are compared with those of the other nodes.
+pub const NODE_SETTINGS_MAX: usize = 512;
+/// Longest name of such a setting: `upstream.` and the name of an upstream, which has 63 bytes at most.
+pub const SETTING_NAME_BYTES_MAX: usize = 80;
 /// Nodes whose addresses one node asks another one for at once.
 pub const ADDRESSES_MAX: usize = 32;
 /// Largest hello of a handshake: an address, and less than 100 bytes of numbers; or a refusal.

@@ -12,7 +12,7 @@
 //!   two others vote beside it.
 //! - A node is recorded as removed only when it is in no membership.
 //!
-//! [`duty`] decides in the same way which node has the duty.
+//! [`duty`] decides in the same way which node has the duty. [`settings`] compares the settings of the nodes.
 //!
 //! [`decide`]: decision::decide
 //! [`Rule`]: rules::Rule
@@ -25,6 +25,7 @@ pub mod facts;
 mod goal;
 pub mod health;
 pub mod rules;
+pub mod settings;
 #[cfg(test)]
 mod simulation;
 
@@ -34,3 +35,4 @@ pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide}
 pub use duty::{DutyFacts, DutyStep, HeldDuty, NodeLeader, decide_duty};
 pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
 pub use health::{NodeCondition, NodeFinding, NodeHealth};
+pub use settings::{StatedSettings, differing_settings};

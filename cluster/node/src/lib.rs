@@ -41,6 +41,7 @@ mod rotation;
 mod routes;
 mod seeds;
 mod services;
+mod settings;
 mod status;
 mod streams;
 #[cfg(test)]
@@ -62,5 +63,5 @@ pub use replacing::ReplacedNode;
 pub use replicas::{SegmentServer, SegmentSpace};
 pub use rotation::RotationError;
 pub use services::RequestServer;
-pub use status::{ClusterStatus, GroupMemberStatus, GroupStatus, NodeStatus};
+pub use status::{ClusterStatus, ClusterUpgrade, GroupMemberStatus, GroupStatus, NodeStatus};
 pub use tokens::{NewToken, TokenError};

@@ -18,7 +18,7 @@ use crate::streams::TransportStreams;
 use crate::tokens::{NewToken, TokenError, create_token};
 use crate::{book, renewal::CertificateEnd};
 use mlgw_common::time::timeout;
-use mlgw_common::{CheckedClock, ClusterId, NodeId};
+use mlgw_common::{CheckedClock, ClusterId, NodeId, SharedSetting};
 use mlgw_credentials::Sealer;
 use mlgw_formats::schema::DutyPhase;
 use mlgw_forwarding::{MemberStreams, RouteTable};
@@ -153,6 +153,11 @@ impl ClusterNode {
         let duty = self.shared.catalogue.duty();
         let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Writing;
         is_own && self.shared.duty_lease.holds()
+    }
+
+    /// Sets the settings of this node that are compared with those of the other nodes. Their values stay here.
+    pub fn set_settings(&self, settings: &[SharedSetting]) {
+        self.shared.services.settings().set_own(self.shared.cluster, settings);
     }
 
     /// Marks this node as one that stops: the others transfer no leadership to it, and forward requests to it

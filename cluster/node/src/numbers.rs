@@ -24,3 +24,5 @@ pub(crate) const CLOSE: u16 = 8;
 pub(crate) const ADDRESSES: u16 = 9;
 /// Question whether a node, by its id in 8 bytes, answers a call now. The answer is [`YES`], or empty.
 pub(crate) const CONTACT: u16 = 10;
+/// Question for the digests of the settings that all nodes should share: [`mlgw_formats::node_settings`].
+pub(crate) const SETTINGS: u16 = 11;

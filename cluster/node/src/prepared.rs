@@ -18,6 +18,7 @@ use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
 use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
+use crate::settings::SettingsCollector;
 use mlgw_common::{CheckedClock, Clock, ClockCheck, NodeId};
 use mlgw_credentials::Sealer;
 use mlgw_formats::schema::RecordedStart;
@@ -305,6 +306,14 @@ impl StartedParts {
         let finder =
             AddressFinder { own, catalogue: catalogue.clone(), probes: Arc::clone(&probes), transport };
         tasks.spawn(finder.run());
+        let collector = SettingsCollector {
+            own,
+            catalogue: catalogue.clone(),
+            probes: Arc::clone(&probes),
+            transport: Arc::clone(&self.running),
+            settings: Arc::clone(services.settings()),
+        };
+        tasks.spawn(collector.run());
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving), authorities));
         let driver = MembershipDriver {
             own,

@@ -7,11 +7,12 @@ use crate::addresses::answer_addresses;
 use crate::admission::Admission;
 use crate::contact::answer_contact;
 use crate::numbers::{
-    ADDRESSES, APPEND, CATALOGUE, CLOSE, CONTACT, MEMBER, PING, REPLICA, REQUEST, SNAPSHOT, YES,
+    ADDRESSES, APPEND, CATALOGUE, CLOSE, CONTACT, MEMBER, PING, REPLICA, REQUEST, SETTINGS, SNAPSHOT, YES,
 };
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
+use crate::settings::ComparedSettings;
 use crate::streams::{member_body, peer_body};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -57,6 +58,7 @@ pub(crate) struct NodeServices {
     /// True from the stop on.
     stops: Arc<AtomicBool>,
     replicas: Arc<ServedReplicas>,
+    settings: Arc<ComparedSettings>,
 }
 
 impl NodeServices {
@@ -75,7 +77,19 @@ impl NodeServices {
             serves: Arc::default(),
             stops: Arc::default(),
             replicas: Arc::default(),
+            settings: Arc::default(),
         }
+    }
+
+    /// The settings of this node and of the others.
+    pub(crate) const fn settings(&self) -> &Arc<ComparedSettings> {
+        &self.settings
+    }
+
+    fn answer_settings(&self) -> Result<Bytes, ServiceRefusal> {
+        let own = self.settings.own();
+        let own = own.ok_or_else(|| refusal(NOT_SERVING, "this node has not read its settings yet"))?;
+        Ok(own.encode_answer())
     }
 
     /// Serves forwarded requests from now on. A second server is ignored.
@@ -210,6 +224,7 @@ impl PeerServices for NodeServices {
                     let transport = services.transport.get();
                     answer_addresses(&call.body, |node| transport.as_ref()?.book().stated(node))
                 }
+                SETTINGS => services.answer_settings(),
                 CLOSE => services.replicas.close(call.body).await,
                 service => Err(unknown(service)),
             }

@@ -1,6 +1,7 @@
 //! Status of the cluster as this node sees it.
 
 use crate::authorities::{AuthorityChange, authority_change};
+use crate::driver::lacking_version;
 use crate::facts::GroupWaits;
 use crate::probes::{Probes, has_majority};
 use crate::services::NodeServices;
@@ -36,6 +37,19 @@ pub struct ClusterStatus {
     pub certificate_expires: Timestamp,
     /// Replacement of the authority that is under way.
     pub authority_change: Option<AuthorityChange>,
+    /// Version of the cluster: that of its oldest node, until all have reported a later one.
+    pub cluster_version: u32,
+    /// The upgrade to the newest version that this node knows, while the cluster has an older one.
+    pub upgrade: Option<ClusterUpgrade>,
+}
+
+/// An upgrade that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterUpgrade {
+    /// The version that the cluster gets.
+    pub version: u32,
+    /// Nodes that have not reported that they know it, by id. The version is raised when there are none.
+    pub without: Vec<NodeId>,
 }
 
 /// Status of a node.
@@ -72,6 +86,8 @@ pub struct NodeStatus {
     pub load: Option<NodeLoad>,
     /// Deviation of its clock from the median of all nodes that answer, in milliseconds, if it is known.
     pub clock_skew_ms: Option<i64>,
+    /// Names of its settings that all nodes should share and that differ from those of most nodes.
+    pub differing_settings: Vec<String>,
 }
 
 /// Status of a group.
@@ -116,19 +132,34 @@ impl StatusSources<'_> {
         let nodes = self.catalogue.nodes();
         let duty = self.catalogue.duty();
         let waits = self.waits.lock().values().next().map(ToString::to_string);
+        let mut differing = self.services.settings().differing(self.own, &nodes);
         ClusterStatus {
             cluster: self.cluster,
             node: self.own,
             duty: Some(duty.node_id()).filter(|node| nodes.iter().any(|known| known.node_id() == *node)),
             duty_term: duty.term,
             duty_phase: duty.phase(),
-            nodes: nodes.iter().map(|node| self.node_status(node, duty.node_id())).collect(),
+            nodes: nodes
+                .iter()
+                .map(|node| NodeStatus {
+                    differing_settings: differing.remove(&node.node_id()).unwrap_or_default(),
+                    ..self.node_status(node, duty.node_id())
+                })
+                .collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
             waits,
             clock: self.clock,
             certificate_expires: self.certificate_expires,
             authority_change: self.authority_change(&nodes),
+            cluster_version: self.catalogue.cluster_version(),
+            upgrade: self.upgrade(&nodes),
         }
+    }
+
+    fn upgrade(&self, nodes: &[Arc<Node>]) -> Option<ClusterUpgrade> {
+        let version = self.catalogue.known_cluster_version();
+        let without = || lacking_version(nodes, version).collect();
+        (self.catalogue.cluster_version() < version).then(|| ClusterUpgrade { version, without: without() })
     }
 
     /// A store that cannot be read is reported by everything else.
@@ -158,6 +189,7 @@ impl StatusSources<'_> {
             replaced_by: (node.replaced_by != 0).then_some(NodeId(node.replaced_by)),
             load: if is_own { Some(self.services.load()) } else { self.probes.load(id) },
             clock_skew_ms: self.clock_skew_ms(id),
+            differing_settings: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@
 //! - [`member_calls`], [`member_snapshot`]: calls and snapshots between the members of a Raft group;
 //! - [`append_frames`], [`segment_calls`]: appends to replicas on other nodes, and requests for their bytes;
 //! - [`node_load`]: answers to pings between the nodes of a cluster;
+//! - [`node_settings`]: digests of settings, which the nodes of a cluster compare;
 //! - [`store_files`], [`wal_frames`], [`manifest`]: files of the RocksDB stores below the catalogue;
 //! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
 //! - [`decision_entry`], [`decision_lines`], [`decision_words`]: the log of placement decisions;
@@ -34,6 +35,7 @@ pub mod manifest;
 pub mod member_calls;
 pub mod member_snapshot;
 pub mod node_load;
+pub mod node_settings;
 pub mod schema;
 pub mod segment_calls;
 pub mod segment_header;

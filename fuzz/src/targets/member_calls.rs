@@ -1,12 +1,13 @@
 //! Calls between the members of a Raft group, their answers, heads of snapshots, requests for replicas of
-//! segments, streams of appends, and answers to pings. Property: data that decodes is encoded to bytes that
-//! decode to the same value.
+//! segments, streams of appends, answers to pings, and digests of settings. Property: data that decodes is
+//! encoded to bytes that decode to the same value.
 
 use bytes::Bytes;
 use mlgw_formats::append_frames::{AppendAnswerDecoder, AppendDecoder, AppendHead};
 use mlgw_formats::member_calls::{AppendCall, MemberAnswer, MemberCall, MemberRequest};
 use mlgw_formats::member_snapshot::SnapshotHead;
 use mlgw_formats::node_load::PingAnswer;
+use mlgw_formats::node_settings::NodeSettings;
 use mlgw_formats::schema;
 use mlgw_formats::segment_calls::{ClosedReplica, OpenReplica, ReadReplica};
 
@@ -39,10 +40,13 @@ fn answer(bytes: Bytes) {
     assert_eq!(MemberAnswer::read(MemberAnswer::encode_reply(reply.clone())), Ok(reply));
 }
 
-/// Heads of snapshots and answers to pings, which are short messages.
+/// Heads of snapshots, answers to pings and digests of settings, which are short messages.
 fn heads(bytes: &[u8]) {
     if let Ok(answer) = PingAnswer::decode_answer(bytes) {
         assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
+    }
+    if let Ok(answer) = NodeSettings::decode_answer(bytes) {
+        assert_eq!(NodeSettings::decode_answer(&answer.encode_answer()), Ok(answer));
     }
     let Ok(head) = SnapshotHead::read(bytes) else { return };
     assert_eq!(SnapshotHead::read(&schema::encode(&head)), Ok(head));

@@ -17,7 +17,8 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
     ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo,
-    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, Health, HealthFinding, NewJoinTokenInfo,
+    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterUpgradeInfo, Health, HealthFinding,
+    NewJoinTokenInfo,
 };
 use mlgw_common::limits::{
     CERTIFICATE_ALERT_DAYS, CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS, JOIN_TOKENS_MAX,
@@ -27,13 +28,17 @@ use mlgw_formats::command::Reject;
 use mlgw_formats::schema::{DutyPhase, NodeState};
 use mlgw_metadata::ProposeError;
 use mlgw_node::{
-    ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, LeavingNode, NewToken, NodeStatus, TokenError,
+    ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeavingNode, NewToken,
+    NodeStatus, TokenError,
 };
 use mlgw_wire::error::S3Error;
 use serde_json::Value;
 
 /// Maximum number of lost segments that a finding names.
 const LOST_NAMED_MAX: usize = 8;
+
+/// Maximum number of settings that a finding names.
+const SETTINGS_NAMED_MAX: usize = 8;
 
 /// Milliseconds of a day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -113,12 +118,19 @@ pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Tim
         waits: status.waits.clone(),
         certificate_expires: status.certificate_expires.to_string(),
         authority_change: status.authority_change.as_ref().map(authority_change_info),
+        cluster_version: status.cluster_version,
+        upgrade: status.upgrade.as_ref().map(upgrade_info),
         findings,
         copies: copies_info(copies),
         leaving: copies.leaving.iter().map(|leaving| leaving_info(leaving, &status.nodes)).collect(),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
     }
+}
+
+fn upgrade_info(upgrade: &ClusterUpgrade) -> ClusterUpgradeInfo {
+    let without = upgrade.without.iter().map(|node| node.get()).collect();
+    ClusterUpgradeInfo { version: upgrade.version, without }
 }
 
 fn copies_info(copies: &CopyStatus) -> ClusterCopiesInfo {
@@ -182,6 +194,7 @@ fn node_info(node: &NodeStatus) -> ClusterNodeInfo {
         free_bytes: node.load.and_then(|load| load.free_bytes),
         applied: node.load.and_then(|load| load.applied),
         clock_skew_ms: node.clock_skew_ms,
+        differing_settings: node.differing_settings.clone(),
     }
 }
 
@@ -205,6 +218,7 @@ pub(super) fn cluster_findings(status: &ClusterStatus, now: Timestamp) -> Vec<He
     found.extend(disagreement_finding(status.clock));
     found.extend(status.nodes.iter().filter_map(full_finding));
     found.extend(status.nodes.iter().filter_map(slow_finding));
+    found.extend(status.nodes.iter().filter_map(settings_finding));
     found.extend(status.groups.iter().filter_map(group_finding));
     found.extend(certificate_finding(status.certificate_expires, now));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -281,6 +295,25 @@ fn slow_finding(node: &NodeStatus) -> Option<HealthFinding> {
         in_sentence(node)
     );
     Some(finding(Health::Warning, what, "Check its disk (dmesg, smartctl), and what else uses it."))
+}
+
+/// Returns the finding about a node with other settings than most nodes.
+fn settings_finding(node: &NodeStatus) -> Option<HealthFinding> {
+    if node.differing_settings.is_empty() {
+        return None;
+    }
+    let (named, more) = match node.differing_settings.split_at_checked(SETTINGS_NAMED_MAX) {
+        Some((named, more)) => (named, more.len()),
+        None => (&node.differing_settings[..], 0),
+    };
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let what = format!(
+        "Settings of {} differ from those of most nodes: {}{more}.",
+        in_sentence(node),
+        named.join(", ")
+    );
+    let advice = "Compare `mlgw config show` of this node and another one, and start the wrong one again.";
+    Some(finding(Health::Warning, what, advice))
 }
 
 /// Describes a node for people, within a sentence.

@@ -27,6 +27,10 @@ pub struct ClusterInfo {
     pub certificate_expires: String,
     /// Replacement of the cluster's certificate authority that is under way; absent if there is none.
     pub authority_change: Option<ClusterAuthorityChange>,
+    /// Version of the cluster. No node uses what only later versions have.
+    pub cluster_version: u32,
+    /// Upgrade to a later cluster version that is under way; absent if there is none.
+    pub upgrade: Option<ClusterUpgradeInfo>,
     /// Findings with advice, worst first.
     pub findings: Vec<HealthFinding>,
     /// Copies of segments on the storage nodes.
@@ -49,6 +53,15 @@ pub struct ClusterAuthorityChange {
     /// Ids of the nodes that have not reported a certificate that it signed. The old authority is removed
     /// when there are none.
     pub without_certificate: Vec<u64>,
+}
+
+/// Upgrade of a cluster. Its version is raised by itself when all nodes have reported that they know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterUpgradeInfo {
+    /// The newest version that the responding node knows.
+    pub version: u32,
+    /// Ids of the nodes that have not reported that they know it; nodes that are down count.
+    pub without: Vec<u64>,
 }
 
 /// Copies of segments, counted over the records of all segments. Segments at an upstream need no copies on
@@ -131,6 +144,9 @@ pub struct ClusterNodeInfo {
     /// ahead. Absent for a node that does not answer, while two clocks differ and none is known to be right,
     /// and for a node whose version does not state its time.
     pub clock_skew_ms: Option<i64>,
+    /// Names of its settings that all nodes should share, and that differ from those of most nodes. Empty for
+    /// a node that has not stated its settings to the responding node.
+    pub differing_settings: Vec<String>,
 }
 
 /// A Raft group.

@@ -2,6 +2,7 @@
 
 mod authority;
 mod leaving;
+mod upgrade;
 
 pub use authority::rotate_ca;
 pub use leaving::{RemoveOptions, drain, remove, replace, undrain};
@@ -115,6 +116,8 @@ fn show(cluster: &ClusterInfo) -> String {
         ("duty", duty(cluster)),
         ("certificate", format!("valid until {}", cluster.certificate_expires)),
         ("authority", authority::line(cluster)),
+        ("version", upgrade::version(cluster)),
+        ("settings", upgrade::settings(cluster)),
         ("membership", waits(cluster)),
         ("copies", copies(cluster)),
         ("open", open_segments(cluster)),
@@ -262,6 +265,7 @@ mod tests {
             free_bytes: (role == ClusterNodeRole::Storage).then_some(100 << 30),
             applied: Some(120),
             clock_skew_ms: Some(0),
+            differing_settings: vec![],
         }
     }
 
@@ -276,6 +280,8 @@ mod tests {
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
             authority_change: None,
+            cluster_version: 2,
+            upgrade: None,
             findings: vec![],
             leaving: vec![],
             copies: ClusterCopiesInfo {
@@ -336,6 +342,8 @@ mod tests {
             "duty         on node 1, term 4\n",
             "certificate  valid until 2027-11-27T00:00:00.000Z\n",
             "authority    one, in use by every node\n",
+            "version      2\n",
+            "settings     equal where they should be\n",
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
             "open         2 segments, on one node alone\n",

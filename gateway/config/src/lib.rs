@@ -12,6 +12,7 @@ mod file;
 mod machine;
 mod network;
 mod report;
+mod shared;
 mod table;
 mod upstreams;
 mod value;

@@ -154,7 +154,7 @@ impl UpstreamSections {
 pub struct UpstreamSection {
     /// Typed settings of the section.
     pub settings: UpstreamSettings,
-    texts: Vec<String>,
+    pub(super) texts: Vec<String>,
     origins: Vec<SettingOrigin>,
 }
 

@@ -31,6 +31,7 @@ mod remote_backed;
 mod running;
 mod running_member;
 mod segment_store;
+mod shared_settings;
 mod signals;
 mod start;
 mod stopping;

@@ -19,6 +19,7 @@ use super::logging::LogControl;
 use super::reload::ReloadedParts;
 use super::running::{AdminShared, keep_samples};
 use super::segment_store;
+use super::shared_settings;
 use super::signals::Signals;
 use super::start::ClusterPart;
 use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
@@ -64,6 +65,7 @@ pub(super) struct RunningMember {
     certificate: Option<Certificate>,
     _certificate_watch: Option<AbortOnDropHandle<()>>,
     _samples: AbortOnDropHandle<()>,
+    _settings: AbortOnDropHandle<()>,
     listeners: OpenListeners,
     duty: Option<RunningDuty>,
     shutdown_delay: Duration,
@@ -132,6 +134,7 @@ impl RunningMember {
             AdminShared::new(parts.path, loaded, Arc::new(metrics), listeners.endpoint.clone(), clock)?;
         let admin = Arc::new(member_admin(&parts, &shared));
         let samples = start_samples(&admin);
+        let settings = shared_settings::share(cluster, &admin.loaded, storage.is_some());
         announce(&parts, &config, &listeners);
         let certificate = listeners.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
@@ -174,6 +177,7 @@ impl RunningMember {
             certificate,
             _certificate_watch: watch,
             _samples: samples,
+            _settings: settings,
             listeners,
             duty,
             shutdown_delay: shutdown_delay(&config, ClusterPart::Storage),

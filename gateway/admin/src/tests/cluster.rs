@@ -10,7 +10,7 @@ use crate::probes::{StorageReadiness, member_obstacle};
 use http::{Method, StatusCode};
 use mlgw_api::{
     ClusterCopiesInfo, ClusterDutyPhase, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole,
-    ClusterNodeState, DrainNodeRequest, Health, NewJoinTokenInfo,
+    ClusterNodeState, ClusterUpgradeInfo, DrainNodeRequest, Health, NewJoinTokenInfo,
 };
 use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
 use mlgw_common::{ClockComparison, ClusterId, NodeId, SegmentId, Timestamp};
@@ -19,8 +19,8 @@ use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState};
 use mlgw_metadata::{BarrierError, ProposeError};
 use mlgw_node::{
-    ClusterStatus, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts, LeavingNode,
-    NewToken, NodeStatus,
+    ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts,
+    LeavingNode, NewToken, NodeStatus,
 };
 use serde_json::{Value, json};
 
@@ -44,6 +44,7 @@ fn node(id: u64, role: NodeRole) -> NodeStatus {
         replaced_by: None,
         load: Some(NodeLoad { applied: Some(40 + id), ..NodeLoad::default() }),
         clock_skew_ms: Some(500),
+        differing_settings: vec![],
     }
 }
 
@@ -70,7 +71,30 @@ pub(super) fn healthy() -> ClusterStatus {
         clock: ClockComparison::Compared { skew_ms: -500 },
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
         authority_change: None,
+        cluster_version: 5,
+        upgrade: None,
     }
+}
+
+#[test]
+fn a_node_with_other_settings_is_a_finding_and_an_upgrade_is_none() {
+    let mut status = healthy();
+    status.upgrade = Some(ClusterUpgrade { version: 6, without: vec![NodeId(3)] });
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    assert_schema_of("ClusterInfo", &info);
+    assert_eq!(info.cluster_version, 5);
+    assert_eq!(info.upgrade, Some(ClusterUpgradeInfo { version: 6, without: vec![3] }));
+    assert_eq!(info.findings, []);
+
+    status.nodes[0].differing_settings = vec!["s3.region".into(), "upstream.far".into()];
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    assert_eq!(info.nodes[0].differing_settings, ["s3.region", "upstream.far"]);
+    let [found] = &info.findings[..] else { panic!("{:?}", info.findings) };
+    assert_eq!(found.severity, Health::Warning);
+    assert!(found.what.ends_with("differ from those of most nodes: s3.region, upstream.far."), "{found:?}");
+    status.nodes[0].differing_settings = (0..10).map(|at| format!("s{at}")).collect();
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    assert!(info.findings[0].what.ends_with("s6, s7 and 2 more."), "{:?}", info.findings);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
     BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterAuthorityChange, ClusterCopiesInfo,
     ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
-    ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, CompactRequest,
+    ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState, ClusterUpgradeInfo, CompactRequest,
     CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness,
     DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo,
     DiscardResult, DrainNodeRequest, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList,
@@ -223,6 +223,7 @@ fn a_cluster_matches_its_schema() {
         free_bytes: Some(2),
         applied: Some(3),
         clock_skew_ms: Some(-4),
+        differing_settings: vec!["s".into()],
     };
     let other = ClusterNodeInfo {
         role: ClusterNodeRole::Gateway,
@@ -244,6 +245,8 @@ fn a_cluster_matches_its_schema() {
         waits: None,
         certificate_expires: "e".into(),
         authority_change: None,
+        cluster_version: 5,
+        upgrade: None,
         findings: vec![],
         copies: ClusterCopiesInfo::default(),
         leaving: vec![],
@@ -265,6 +268,7 @@ fn a_cluster_matches_its_schema() {
         ClusterAuthorityChange { authority: 2, without_trust: vec![3], without_certificate: vec![1, 3] };
     let whole = ClusterInfo {
         authority_change: Some(rotation),
+        upgrade: Some(ClusterUpgradeInfo { version: 6, without: vec![3] }),
         leaving: vec![leaving],
         duty: Some(1),
         duty_term: 4,

@@ -37,7 +37,7 @@ pub(super) fn line(cluster: &ClusterInfo) -> String {
 }
 
 /// Names nodes, and whether they answer.
-fn named(cluster: &ClusterInfo, ids: &[u64]) -> String {
+pub(super) fn named(cluster: &ClusterInfo, ids: &[u64]) -> String {
     let is_down = |id: u64| {
         let found = cluster.nodes.iter().find(|node: &&ClusterNodeInfo| node.id == id);
         found.is_some_and(|node| !node.own && node.reachable == Some(false))
