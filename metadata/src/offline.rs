@@ -11,6 +11,7 @@ pub(crate) mod bodies;
 mod cluster_rows;
 mod divide;
 mod finding;
+mod group_rows;
 pub(crate) mod logs;
 mod problem;
 mod rebuild;
@@ -28,6 +29,7 @@ pub(crate) mod tests;
 pub use bodies::ReferencedExtent;
 pub use divide::{DivideError, Division, DivisionReport, make_first_checkpoint};
 pub use finding::{CheckFinding, FindingKind, ProgressCallback, Severity, ignore_progress};
+pub use group_rows::GroupRows;
 pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};
 pub use rebuild::{
@@ -98,6 +100,8 @@ pub struct CatalogueFacts {
     pub next_body: u64,
     /// Number of rows, over all groups.
     pub rows: u64,
+    /// The rows of each group.
+    pub groups: Vec<GroupRows>,
     /// Number of objects.
     pub objects: u64,
 }

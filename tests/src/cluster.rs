@@ -26,6 +26,8 @@
 //! - `restarts`: all nodes stop and start, in any order and at new addresses;
 //! - `joining`: tokens, and the directories of new nodes;
 //! - `refusals`: copied directories, and settings that contradict the cluster;
+//! - `upgrade`: nodes of two versions, while the cluster is upgraded;
+//! - `settings`: settings that differ between the nodes;
 //! - `histories`: what clients observe while nodes and their network fail is linearizable.
 //!
 //! Nothing is synchronized by time: a test waits for a condition, and fails after a long limit.
@@ -53,6 +55,8 @@ mod replicas;
 mod restarts;
 mod segment_files;
 mod serving;
+mod settings;
 pub(crate) mod testbed;
+mod upgrade;
 mod view;
 mod writers;

@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod machine;
 mod network;
+mod node;
 mod report;
 mod shared;
 mod table;

@@ -1,7 +1,7 @@
 //! Reasons that a server does not start or run.
 
 use crate::files::TooFewFiles;
-use mlgw_config::TooLittleMemory;
+use mlgw_config::{ConfigError, TooLittleMemory};
 use mlgw_credentials::OpenKeyringError;
 use mlgw_listener::BindError;
 use mlgw_listener::tls::TlsError;
@@ -53,12 +53,9 @@ pub enum ServeError {
          cluster, which are fixed since it began: unset both, or set both to the cluster's"
     )]
     OtherRootCredentials,
-    /// Writes would be acknowledged before they are on disk.
-    #[error(
-        "durability is \"os\": a node of a cluster must not forget what it acknowledged; set durability = \
-         \"full\""
-    )]
-    DurabilityOfNode,
+    /// A setting contradicts the cluster of the node.
+    #[error(transparent)]
+    Contradiction(#[from] ConfigError),
     /// The part of a node with peers did not start.
     #[error(transparent)]
     Node(#[from] NodeError),

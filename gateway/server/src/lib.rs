@@ -46,8 +46,9 @@ use files::FileBudget;
 use gateway_node::GatewayNode;
 use logging::LogControl;
 use mlgw_common::SystemClock;
-use mlgw_config::{ConfigSources, LoadedConfig};
+use mlgw_config::{ConfigSources, LoadedConfig, SettingOrigin};
 use mlgw_node::ClusterNode;
+use mlgw_segments::hot::HotOpenError;
 use running::RunningServer;
 use running_member::RunningMember;
 use signals::{SignalAction, Signals};
@@ -58,6 +59,9 @@ use std::time::Duration;
 use stopping::{StopReason, until_superseded};
 use tokio_util::task::AbortOnDropHandle;
 use waiting::{WaitingParts, listen_until};
+
+/// The setting that names the upstream of segments.
+const UPSTREAM_SETTING: &str = "cold.upstream";
 
 /// Time that the exit waits for threads that wait for a disk, after all parts are closed.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -128,7 +132,19 @@ async fn open_storage(loaded: &LoadedConfig, start: StartResources) -> Result<Se
         let is_current = listen_until(parts, member::until_current(catalogue));
         member::unless_superseded(cluster, is_current).await?;
     }
-    ServerEngine::open(&loaded.config, start, opened).await
+    let opened = ServerEngine::open(&loaded.config, start, opened).await;
+    opened.map_err(|error| with_place(loaded, error))
+}
+
+/// Adds the place of the setting to the error of one that contradicts the rows.
+fn with_place(loaded: &LoadedConfig, error: ServeError) -> ServeError {
+    let has_place = *loaded.origin(UPSTREAM_SETTING) != SettingOrigin::BuiltIn;
+    match error {
+        ServeError::Hot(missing @ HotOpenError::NoUpstream { .. }) if has_place => {
+            loaded.contradiction(UPSTREAM_SETTING, missing.to_string()).into()
+        }
+        other => other,
+    }
 }
 
 /// The open parts of a server, by its part in a cluster.
@@ -140,7 +156,7 @@ enum OpenNode {
 impl OpenNode {
     async fn open(loaded: &LoadedConfig, files: FileBudget) -> Result<Self, ServeError> {
         let config = &loaded.config;
-        let start = StartResources::take(config, files, Arc::new(SystemClock))?;
+        let start = StartResources::take(loaded, files, Arc::new(SystemClock))?;
         Ok(match start.part {
             ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::Storage => {
                 Self::Storage(Box::new(open_storage(loaded, start).await?))

@@ -9,7 +9,7 @@ use super::error::io_error;
 use super::files::FileBudget;
 use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{ByteSize, Clock, Secret};
-use mlgw_config::{Config, Durability, MachineSizes};
+use mlgw_config::{Config, Durability, LoadedConfig, MachineSizes};
 use mlgw_credentials::{RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{CatalogueOptions, CheckpointOptions};
@@ -65,17 +65,18 @@ pub(super) struct StartResources {
 
 impl StartResources {
     pub(super) fn take(
-        config: &Config,
+        loaded: &LoadedConfig,
         files: FileBudget,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ServeError> {
+        let config = &loaded.config;
         let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
         if let Some(unfit) = mlgw_store::unfit_files(dir.path()).into_iter().next() {
             return Err(ServeError::Unfit(unfit));
         }
         let part = ClusterPart::of(dir.node());
-        if !part.is_alone() && config.durability == Durability::Os {
-            return Err(ServeError::DurabilityOfNode);
+        if !part.is_alone() {
+            loaded.check_node()?;
         }
         let segments = match part {
             ClusterPart::Alone | ClusterPart::Recovered | ClusterPart::Storage => lock_segment_dirs(config)?,

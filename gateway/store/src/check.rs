@@ -6,7 +6,9 @@ use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use mlgw_common::NodeId;
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::ExpectedServer;
-use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
+use mlgw_metadata::offline::{
+    CheckFinding, FindingKind, GroupRows, Offline, ProgressCallback, check_checkpoint,
+};
 use mlgw_segments::hot::{check_marks, check_segments};
 use serde::Serialize;
 use std::path::Path;
@@ -24,6 +26,9 @@ pub struct Checked {
     pub segments: u64,
     /// Referenced bytes of segments.
     pub bytes: u64,
+    /// The rows of each group of the catalogue, with a digest that is equal on all nodes of a cluster that
+    /// have applied the same commands.
+    pub groups: Vec<GroupRows>,
 }
 
 impl Checked {
@@ -89,6 +94,7 @@ pub fn check(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Check
     checked.rows = catalogue.facts.rows;
     checked.objects = catalogue.facts.objects;
     checked.segments = catalogue.facts.segments.len() as u64;
+    checked.groups.clone_from(&catalogue.facts.groups);
     checked.bytes = catalogue.facts.usage.values().map(|usage| usage.bytes).sum();
     Ok(checked)
 }

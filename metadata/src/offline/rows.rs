@@ -5,6 +5,7 @@
 
 use super::bodies::{self, MapFault};
 use super::finding::{CheckFinding, FindingKind, ProgressCallback, ignore_progress};
+use super::group_rows::GroupDigest;
 use super::scratch::ScratchState;
 use super::{CatalogueFacts, cluster_rows, problem};
 use crate::store::state::StateDb;
@@ -154,8 +155,10 @@ impl RowPass<'_> {
     fn run(&mut self, watch: ProgressCallback<'_>) -> Result<(), StoreError> {
         let state = self.state;
         let mut rows = state.rows(&[0], &[u8::MAX]);
+        let mut digest = GroupDigest::default();
         while let Some((key, value)) = rows.next()? {
             self.known.rows += 1;
+            digest.add(key, value);
             if self.known.rows.is_multiple_of(WATCH_ROWS) {
                 watch("reading the catalogue", self.known.rows, 0);
             }
@@ -165,6 +168,8 @@ impl RowPass<'_> {
                 Ok(()) => {}
             }
         }
+        let group = u32::try_from(self.group).unwrap_or(u32::MAX);
+        self.known.groups.push(digest.finish(group));
         self.check_sums();
         Ok(())
     }

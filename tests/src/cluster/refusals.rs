@@ -81,7 +81,7 @@ fn goes_on(cluster: &TestCluster) {
 }
 
 /// Asserts that a server does not start with this configuration, and names the reason.
-fn assert_refused(setup: &ServerSetup, reason: &str) {
+pub(super) fn assert_refused(setup: &ServerSetup, reason: &str) {
     let failure = setup.try_start().err().expect("refused");
     assert!(failure.status.is_some_and(|status| !status.success()), "{:?}\n{}", failure.status, failure.log);
     assert!(failure.log.contains(reason), "{}", failure.log);

@@ -13,6 +13,8 @@ pub(super) struct ClusterView {
     pub(super) duty_phase: String,
     pub(super) findings: Vec<FindingView>,
     pub(super) authority_change: Option<AuthorityChangeView>,
+    pub(super) cluster_version: u32,
+    pub(super) upgrade: Option<UpgradeView>,
     pub(super) copies: CopiesView,
     pub(super) leaving: Vec<LeavingView>,
     pub(super) nodes: Vec<NodeView>,
@@ -30,6 +32,13 @@ pub(super) struct FindingView {
 pub(super) struct AuthorityChangeView {
     pub(super) authority: u64,
     pub(super) without_trust: Vec<usize>,
+}
+
+/// Upgrade to a later cluster version.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct UpgradeView {
+    pub(super) version: u32,
+    pub(super) without: Vec<usize>,
 }
 
 /// Copies of segments.
@@ -63,6 +72,7 @@ pub(super) struct NodeView {
     pub(super) duty: bool,
     pub(super) reachable: Option<bool>,
     pub(super) clock_skew_ms: Option<i64>,
+    pub(super) differing_settings: Vec<String>,
 }
 
 /// A Raft group. It has members if the responding node leads it.

@@ -1,0 +1,186 @@
+//! A cluster is upgraded node by node while clients write. A test switch has one build stand for two: with it
+//! a node knows the cluster version before only, and stops at everything later.
+//!
+//! The nodes use nothing of the later version until all of them know it, also those that are down. Then the
+//! version rises by itself, and a node of the version before does not start any more. Members that apply the
+//! same log differently would have other rows, so the rows of all nodes are compared.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::refusals::assert_refused;
+use super::testbed::{FIRST, STORAGE, TestCluster, put, wait_until};
+use super::writers::{TestWriter, WrittenObject, assert_all_stored};
+use crate::server::ServerSetup;
+
+/// The test switch, as a setting of a test server.
+const SWITCH: &str = "test_previous_version";
+/// The node that is upgraded last, and down before.
+const LAST: usize = 3;
+/// Comparisons of the rows, in case something was written in between.
+const COMPARISONS_MAX: usize = 5;
+
+/// Settings of a node of the version before.
+fn previous(setup: ServerSetup) -> ServerSetup {
+    setup.with(SWITCH, 1)
+}
+
+/// Restarts a node as one of the newest version, while clients write through the others. No write fails.
+fn upgrade_under_load(cluster: &mut TestCluster, node: usize) -> Vec<WrittenObject> {
+    let others = STORAGE.into_iter().filter(|other| *other != node);
+    let label = format!("upgrade-of-{node}");
+    let writers: Vec<TestWriter> = others.map(|other| TestWriter::start(cluster, other, &label)).collect();
+    writers.iter().for_each(TestWriter::until_more);
+    cluster.stop(node);
+    writers.iter().for_each(TestWriter::until_more);
+    cluster.set(node, SWITCH, "0");
+    cluster.start(node);
+    cluster.until_settled();
+    writers.iter().for_each(TestWriter::until_more);
+    let logs = writers.into_iter().map(|writer| writer.end(cluster));
+    logs.flat_map(|log| {
+        log.assert_kept();
+        log.assert_none_refused();
+        log.stored
+    })
+    .collect()
+}
+
+/// Waits until a node describes the upgrade to `version` as one that these nodes lack.
+fn until_lacking(cluster: &TestCluster, at: usize, version: u32, nodes: &[usize]) {
+    wait_until(&format!("node {at} describes the upgrade that waits for {nodes:?}"), || {
+        let upgrade = cluster.view(at).upgrade;
+        upgrade.is_some_and(|upgrade| upgrade.version == version && upgrade.without == nodes)
+    });
+}
+
+/// Waits until every node describes the cluster as one of this version.
+fn until_raised(cluster: &TestCluster, version: u32) {
+    wait_until(&format!("the cluster has version {version}"), || {
+        cluster.running().into_iter().all(|id| {
+            let view = cluster.view(id);
+            view.cluster_version == version && view.upgrade.is_none()
+        })
+    });
+}
+
+/// Runs `mlgw cluster rotate-ca` at a node, which needs the newest version.
+fn rotate(cluster: &TestCluster, node: usize) -> (String, Option<i32>) {
+    cluster.member(node).setup.command(&["cluster", "rotate-ca"])
+}
+
+/// Asserts that the cluster has this version, and that a command of the next one is refused with the reason.
+fn assert_not_raised(cluster: &TestCluster, at: usize, version: u32) {
+    assert_eq!(cluster.view(at).cluster_version, version);
+    let (output, status) = rotate(cluster, at);
+    assert_ne!(status, Some(0), "{output}");
+    let reason = format!("the cluster has version {version}");
+    assert!(output.to_lowercase().contains(&reason) && output.contains("upgrade every node first"), "{output}");
+    let (output, _) = cluster.member(at).setup.command(&["cluster", "status"]);
+    let waits = format!("version      {version}; {} when ", version + 1);
+    assert!(output.contains(&waits), "{output}");
+}
+
+/// Waits until no replacement of the authority is under way any more.
+fn until_rotated(cluster: &TestCluster) {
+    wait_until("every node uses the new authority", || {
+        cluster.running().into_iter().all(|id| cluster.view(id).authority_change.is_none())
+    });
+}
+
+/// Number and digest of the rows of each group on a node that does not run.
+fn rows_of(cluster: &TestCluster, node: usize) -> Value {
+    let setup = &cluster.member(node).setup;
+    let data_dir = setup.data_dir.to_str().expect("a test path");
+    let (output, _) = setup.store(&["check", data_dir, "--output", "json"]);
+    // The document may be followed by a message.
+    let mut documents = serde_json::Deserializer::from_str(&output).into_iter::<Value>();
+    let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{output}"));
+    let groups = document["groups"].clone();
+    assert!(groups.as_array().is_some_and(|groups| groups.len() >= 4), "{output}");
+    groups
+}
+
+/// Asserts that all nodes have the same rows, and starts them again. A command of a background task may have
+/// reached one node and not another one when they were killed, so the comparison is repeated.
+fn assert_same_rows(cluster: &mut TestCluster) {
+    let mut found = Vec::new();
+    for _ in 0..COMPARISONS_MAX {
+        wait_until("every node lacks nothing", || STORAGE.into_iter().all(|id| cluster.is_caught_up(id)));
+        // None may change anything while the others end.
+        STORAGE.into_iter().for_each(|id| cluster.pause(id));
+        STORAGE.into_iter().for_each(|id| cluster.kill(id));
+        found = STORAGE.into_iter().map(|id| rows_of(cluster, id)).collect();
+        STORAGE.into_iter().for_each(|id| cluster.spawn(id));
+        STORAGE.into_iter().for_each(|id| cluster.until_ready(id));
+        cluster.until_settled();
+        if found.iter().all(|rows| *rows == found[0]) {
+            return;
+        }
+    }
+    panic!("the nodes have different rows: {found:#?}");
+}
+
+#[test]
+fn a_cluster_is_upgraded_node_by_node_while_clients_write() {
+    let mut cluster = TestCluster::three_with(previous);
+    let old = cluster.view(FIRST).cluster_version;
+    let new = old + 1;
+    assert_eq!(cluster.view(FIRST).upgrade, None, "no node knows a later version");
+
+    let mut stored = upgrade_under_load(&mut cluster, FIRST);
+    until_lacking(&cluster, FIRST, new, &[2, LAST]);
+    assert_not_raised(&cluster, FIRST, old);
+    stored.extend(upgrade_under_load(&mut cluster, 2));
+    for at in [FIRST, 2] {
+        until_lacking(&cluster, at, new, &[LAST]);
+        assert_not_raised(&cluster, at, old);
+    }
+    // The node that would apply a later command differently is down, and counts.
+    cluster.kill(LAST);
+    wait_until("the others do not reach the last node", || {
+        cluster.view(FIRST).node(LAST).is_some_and(|node| node.reachable == Some(false))
+    });
+    cluster.until_led();
+    assert_not_raised(&cluster, FIRST, old);
+    cluster.start(LAST);
+    cluster.until_settled();
+    stored.extend(upgrade_under_load(&mut cluster, LAST));
+    until_raised(&cluster, new);
+
+    let (output, status) = rotate(&cluster, FIRST);
+    assert_eq!(status, Some(0), "{output}");
+    until_rotated(&cluster);
+    for node in STORAGE {
+        assert_all_stored(&cluster, node, &stored);
+    }
+    assert_same_rows(&mut cluster);
+}
+
+#[test]
+fn a_node_of_the_version_before_does_not_return_after_the_version_has_risen() {
+    const RETURNS: usize = 2;
+    let mut cluster = TestCluster::three();
+    let version = cluster.view(FIRST).cluster_version;
+    cluster.stop(RETURNS);
+    let older = previous(cluster.member(RETURNS).setup.clone());
+    assert_refused(&older, &format!("this mlgw knows version {} at most", version - 1));
+    // Neither does a new one join.
+    let joining = cluster.new_member("older");
+    let data_dir = joining.setup.data_dir.to_str().expect("a test path");
+    let (token, seed) = (cluster.token(), cluster.member(FIRST).address.to_string());
+    let words = ["join", data_dir, "--token", &token, "--seed", &seed];
+    let (output, status) = previous(joining.setup.clone()).cluster(&words);
+    assert_ne!(status, Some(0), "{output}");
+    assert!(output.contains(&format!("version {version}")), "{output}");
+
+    // The refusals have changed nothing.
+    cluster.start(RETURNS);
+    cluster.until_settled();
+    let client = cluster.client(RETURNS);
+    cluster.block_on(async { put(&client, "afterwards").await.expect("stored") });
+    assert_eq!(cluster.view(RETURNS).cluster_version, version);
+    let known: BTreeSet<usize> = cluster.view(FIRST).nodes.iter().map(|node| node.id).collect();
+    assert_eq!(known, STORAGE.into());
+}
