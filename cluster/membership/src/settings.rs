@@ -4,7 +4,7 @@
 //! does, so all nodes that know the same name the same ones.
 
 use mlgw_common::NodeId;
-use mlgw_formats::node_settings::NodeSettings;
+use mlgw_formats::node_settings::SettingDigests;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The settings of a node, as it stated them.
@@ -15,7 +15,7 @@ pub struct StatedSettings {
     /// True if it is a storage node, and false if it is a gateway, which uses some of the settings only.
     pub is_storage: bool,
     /// Digests of those that have not their default.
-    pub settings: NodeSettings,
+    pub settings: SettingDigests,
 }
 
 /// Returns the names of the settings of each node that differ from those of most nodes, sorted. Nodes without
@@ -57,7 +57,7 @@ fn usual_value(values: &[(NodeId, Option<u64>)]) -> Option<Option<u64>> {
 mod tests {
     use super::{StatedSettings, differing_settings};
     use mlgw_common::NodeId;
-    use mlgw_formats::node_settings::{NodeSettings, SettingDigest};
+    use mlgw_formats::node_settings::{SettingDigest, SettingDigests};
 
     /// A storage node with these settings.
     fn stated(node: u64, settings: &[(&str, u64)]) -> StatedSettings {
@@ -66,7 +66,7 @@ mod tests {
             digest: *digest,
             is_of_storage: !name.starts_with("s3."),
         };
-        let settings = NodeSettings { settings: settings.iter().map(digest).collect() };
+        let settings = SettingDigests { settings: settings.iter().map(digest).collect() };
         StatedSettings { node: NodeId(node), is_storage: true, settings }
     }
 

@@ -237,7 +237,7 @@ fn assigned_leader(group: u32, candidates: &[NodeId]) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use super::{assigned_leader, fit_nodes, serving_nodes, system_leader};
+    use super::{assigned_leader, fit_nodes, lacking_version, serving_nodes, system_leader};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Duty, DutyPhase, Node, NodeState};
     use std::sync::Arc;
@@ -255,6 +255,23 @@ mod tests {
         let assigned: Vec<_> = (1..5).filter_map(|group| assigned_leader(group, &serving)).collect();
         assert_eq!(assigned, [1, 2, 4, 1].map(NodeId));
         assert_eq!(assigned_leader(1, &[]), None);
+    }
+
+    #[test]
+    fn a_version_is_lacking_until_every_node_that_is_not_removed_has_reported_it() {
+        let node = |id, state: NodeState, cluster_version| {
+            Arc::new(Node { id, state: state as i32, cluster_version, ..Node::default() })
+        };
+        let nodes = [
+            node(1, NodeState::Active, 6),
+            node(2, NodeState::Active, 5),
+            node(3, NodeState::Removed, 5),
+            node(4, NodeState::Joining, 0),
+            node(5, NodeState::Leaving, 5),
+        ];
+        let lacking = |version| lacking_version(&nodes, version).map(NodeId::get).collect::<Vec<_>>();
+        assert_eq!(lacking(6), [2, 4, 5]);
+        assert_eq!(lacking_version(&nodes[..1], 6).next(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::peers::RunningTransport;
 use crate::probes::Probes;
 use mlgw_common::time::{Instant, sleep};
 use mlgw_common::{ClusterId, NodeId, SharedSetting};
-use mlgw_formats::node_settings::NodeSettings;
+use mlgw_formats::node_settings::SettingDigests;
 use mlgw_formats::schema::{Node, NodeRole};
 use mlgw_membership::{StatedSettings, differing_settings};
 use mlgw_metadata::Catalogue;
@@ -28,23 +28,23 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct ComparedSettings {
     /// `None` until this node has read its own.
-    own: Mutex<Option<NodeSettings>>,
-    others: Mutex<BTreeMap<NodeId, NodeSettings>>,
+    own: Mutex<Option<SettingDigests>>,
+    others: Mutex<BTreeMap<NodeId, SettingDigests>>,
 }
 
 impl ComparedSettings {
     /// Sets those of this node.
     pub(crate) fn set_own(&self, cluster: ClusterId, settings: &[SharedSetting]) {
-        *self.own.lock() = Some(NodeSettings::of(cluster, settings));
+        *self.own.lock() = Some(SettingDigests::of(cluster, settings));
     }
 
     /// Those of this node, once it has read them.
-    pub(crate) fn own(&self) -> Option<NodeSettings> {
+    pub(crate) fn own(&self) -> Option<SettingDigests> {
         self.own.lock().clone()
     }
 
     /// Records the answer of a node; `None` of one whose version states none.
-    fn record(&self, node: NodeId, settings: Option<NodeSettings>) {
+    fn record(&self, node: NodeId, settings: Option<SettingDigests>) {
         let mut others = self.others.lock();
         match settings {
             Some(settings) => others.insert(node, settings),
@@ -103,7 +103,7 @@ impl SettingsCollector {
             Err(CallError::Refused { .. }) => return self.settings.record(node, None),
             Err(error) => return tracing::debug!(%node, %error, "a node does not state its settings"),
         };
-        match NodeSettings::decode_answer(&answer) {
+        match SettingDigests::decode_answer(&answer) {
             Ok(settings) => self.settings.record(node, Some(settings)),
             Err(error) => tracing::debug!(%node, %error, "an answer with settings is malformed"),
         }
@@ -114,7 +114,7 @@ impl SettingsCollector {
 mod tests {
     use super::ComparedSettings;
     use mlgw_common::{ClusterId, NodeId, Secret, SharedSetting};
-    use mlgw_formats::node_settings::NodeSettings;
+    use mlgw_formats::node_settings::SettingDigests;
     use mlgw_formats::schema::{Node, NodeState};
     use std::sync::Arc;
 
@@ -134,7 +134,7 @@ mod tests {
         ];
         let (own, cluster, compared) = (NodeId(1), ClusterId(7), ComparedSettings::default());
         let record = |id, value| {
-            compared.record(NodeId(id), Some(NodeSettings::of(cluster, &region(value))));
+            compared.record(NodeId(id), Some(SettingDigests::of(cluster, &region(value))));
         };
         record(2, "north");
         record(3, "east");

@@ -47,13 +47,13 @@ impl SettingDigest {
 
 /// The settings of a node.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct NodeSettings {
+pub struct SettingDigests {
     /// Digests of the settings that have not their default.
     #[prost(message, repeated, tag = "1")]
     pub settings: Vec<SettingDigest>,
 }
 
-impl NodeSettings {
+impl SettingDigests {
     /// Returns the digests of the settings of a node of `cluster`; those beyond a limit are left out.
     #[must_use]
     pub fn of(cluster: ClusterId, settings: &[SharedSetting]) -> Self {
@@ -87,7 +87,7 @@ impl NodeSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::{NodeSettings, SettingDigest};
+    use super::{SettingDigest, SettingDigests};
     use mlgw_common::limits::{NODE_SETTINGS_MAX, SETTING_NAME_BYTES_MAX};
     use mlgw_common::{ClusterId, Secret, SharedSetting};
     use proptest::prelude::any;
@@ -100,8 +100,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes in collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(answer) = NodeSettings::decode_answer(&bytes) {
-                prop_assert_eq!(NodeSettings::decode_answer(&answer.encode_answer()), Ok(answer));
+            if let Ok(answer) = SettingDigests::decode_answer(&bytes) {
+                prop_assert_eq!(SettingDigests::decode_answer(&answer.encode_answer()), Ok(answer));
             }
         }
     }
@@ -112,23 +112,23 @@ mod tests {
         assert_eq!(digest(1, "x"), digest(1, "x"));
         assert_ne!(digest(1, "x"), digest(1, "y"));
         assert_ne!(digest(1, "x"), digest(2, "x"));
-        let answer = NodeSettings::of(ClusterId(1), &[setting("a.b", "secret-value")]).encode_answer();
+        let answer = SettingDigests::of(ClusterId(1), &[setting("a.b", "secret-value")]).encode_answer();
         assert!(!answer.windows(6).any(|bytes| bytes == b"secret"));
     }
 
     #[test]
     fn an_answer_has_at_most_so_many_settings_and_names_of_such_a_length() {
         let many: Vec<_> = (0..NODE_SETTINGS_MAX + 1).map(|at| setting(&at.to_string(), "v")).collect();
-        let stated = NodeSettings::of(ClusterId(1), &many);
+        let stated = SettingDigests::of(ClusterId(1), &many);
         assert_eq!(stated.settings.len(), NODE_SETTINGS_MAX);
-        assert_eq!(NodeSettings::decode_answer(&stated.encode_answer()), Ok(stated));
+        assert_eq!(SettingDigests::decode_answer(&stated.encode_answer()), Ok(stated));
         let long = setting(&"n".repeat(SETTING_NAME_BYTES_MAX + 1), "v");
-        assert!(NodeSettings::of(ClusterId(1), std::slice::from_ref(&long)).settings.is_empty());
+        assert!(SettingDigests::of(ClusterId(1), std::slice::from_ref(&long)).settings.is_empty());
         let digest = SettingDigest::of(ClusterId(1), &long);
-        let hostile = NodeSettings { settings: vec![digest] };
-        assert!(NodeSettings::decode_answer(&hostile.encode_answer()).is_err());
+        let hostile = SettingDigests { settings: vec![digest] };
+        assert!(SettingDigests::decode_answer(&hostile.encode_answer()).is_err());
         let digest = SettingDigest::of(ClusterId(1), &setting("a", "v"));
-        let hostile = NodeSettings { settings: vec![digest; NODE_SETTINGS_MAX + 1] };
-        assert!(NodeSettings::decode_answer(&hostile.encode_answer()).is_err());
+        let hostile = SettingDigests { settings: vec![digest; NODE_SETTINGS_MAX + 1] };
+        assert!(SettingDigests::decode_answer(&hostile.encode_answer()).is_err());
     }
 }

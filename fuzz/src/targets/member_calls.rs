@@ -7,7 +7,7 @@ use mlgw_formats::append_frames::{AppendAnswerDecoder, AppendDecoder, AppendHead
 use mlgw_formats::member_calls::{AppendCall, MemberAnswer, MemberCall, MemberRequest};
 use mlgw_formats::member_snapshot::SnapshotHead;
 use mlgw_formats::node_load::PingAnswer;
-use mlgw_formats::node_settings::NodeSettings;
+use mlgw_formats::node_settings::SettingDigests;
 use mlgw_formats::schema;
 use mlgw_formats::segment_calls::{ClosedReplica, OpenReplica, ReadReplica};
 
@@ -45,8 +45,8 @@ fn heads(bytes: &[u8]) {
     if let Ok(answer) = PingAnswer::decode_answer(bytes) {
         assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
     }
-    if let Ok(answer) = NodeSettings::decode_answer(bytes) {
-        assert_eq!(NodeSettings::decode_answer(&answer.encode_answer()), Ok(answer));
+    if let Ok(answer) = SettingDigests::decode_answer(bytes) {
+        assert_eq!(SettingDigests::decode_answer(&answer.encode_answer()), Ok(answer));
     }
     let Ok(head) = SnapshotHead::read(bytes) else { return };
     assert_eq!(SnapshotHead::read(&schema::encode(&head)), Ok(head));

@@ -312,7 +312,7 @@ fn settings_finding(node: &NodeStatus) -> Option<HealthFinding> {
         in_sentence(node),
         named.join(", ")
     );
-    let advice = "Compare `mlgw config show` of this node and another one, and start the wrong one again.";
+    let advice = "Compare `mlgw config show` of this node and another one, correct it, and restart the node.";
     Some(finding(Health::Warning, what, advice))
 }
 

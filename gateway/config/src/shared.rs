@@ -63,12 +63,12 @@ impl UpstreamSection {
 /// Returns the value of a setting that has not its default. Equal values have equal texts; a secret, which
 /// has no TOML form to show, is returned as it is.
 fn changed_value(setting: &Setting, text: &str) -> Option<String> {
+    if is_secret(setting) {
+        return (text != setting.default).then(|| text.to_owned());
+    }
     let shown = |text: &str| (setting.check)(text).unwrap_or_default();
     let value = shown(text);
-    if text == setting.default || value == shown(setting.default) && !is_secret(setting) {
-        return None;
-    }
-    Some(if is_secret(setting) { text.to_owned() } else { value })
+    (value != shown(setting.default)).then_some(value)
 }
 
 /// True for a setting whose values are hidden where they are shown.
@@ -108,7 +108,8 @@ mod tests {
             setting.default.is_empty() && !shown.is_empty() && !shown.contains("visible")
         });
         let hidden: Vec<_> = hidden.map(setting_name).collect();
-        assert_eq!(hidden, UPSTREAM_SETTINGS.iter().filter(|s| is_secret(s)).map(setting_name).collect::<Vec<_>>());
+        let secret = UPSTREAM_SETTINGS.iter().filter(|setting| is_secret(setting));
+        assert_eq!(hidden, secret.map(setting_name).collect::<Vec<_>>());
     }
 
     #[test]

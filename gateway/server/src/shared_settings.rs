@@ -9,6 +9,7 @@ use mlgw_common::time::sleep;
 use mlgw_common::{Secret, SharedSetting};
 use mlgw_config::LoadedConfig;
 use mlgw_node::ClusterNode;
+use mlgw_policy_runtime::WatchedPolicyFiles;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
@@ -41,22 +42,26 @@ fn shared_settings(loaded: &LoadedConfig, is_storage: bool) -> Vec<SharedSetting
     let mut settings = loaded.shared_settings();
     let watched = watched_of(&loaded.config);
     if !watched.is_empty() {
-        // A file that cannot be read is another content, too.
-        let text = watched.read().map_or_else(
-            |error| error,
-            |content| {
-                let kinds = [("policy", content.custom), ("framework", content.frameworks)];
-                let files = kinds.iter().flat_map(|(kind, files)| {
-                    files.iter().flatten().map(move |file| format!("{kind} {}\n{}", file.text.len(), file.text))
-                });
-                files.collect()
-            },
-        );
-        let name = "policy.files".to_owned();
-        settings.push(SharedSetting { name, value: Secret::new(text), is_of_storage: true });
+        let (name, value) = ("policy.files".to_owned(), Secret::new(content_of(&watched)));
+        settings.push(SharedSetting { name, value, is_of_storage: true });
     }
     settings.retain(|setting| is_storage || !setting.is_of_storage);
     settings
+}
+
+/// Returns the texts of all watched files. The error of a file that cannot be read is another content, too.
+fn content_of(watched: &WatchedPolicyFiles) -> String {
+    let content = match watched.read() {
+        Ok(content) => content,
+        Err(error) => return error,
+    };
+    let mut texts = String::new();
+    for (kind, files) in [("policy", content.custom), ("framework", content.frameworks)] {
+        for file in files.iter().flatten() {
+            texts += &format!("{kind} {}\n{}", file.text.len(), file.text);
+        }
+    }
+    texts
 }
 
 #[cfg(test)]

@@ -76,7 +76,10 @@ fn assert_not_raised(cluster: &TestCluster, at: usize, version: u32) {
     let (output, status) = rotate(cluster, at);
     assert_ne!(status, Some(0), "{output}");
     let reason = format!("the cluster has version {version}");
-    assert!(output.to_lowercase().contains(&reason) && output.contains("upgrade every node first"), "{output}");
+    assert!(
+        output.to_lowercase().contains(&reason) && output.contains("upgrade every node first"),
+        "{output}"
+    );
     let (output, _) = cluster.member(at).setup.command(&["cluster", "status"]);
     let waits = format!("version      {version}; {} when ", version + 1);
     assert!(output.contains(&waits), "{output}");
