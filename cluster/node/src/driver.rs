@@ -5,7 +5,7 @@
 //! stored here.
 
 use crate::copies::ClusterStorageNodes;
-use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input};
+use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input, lacking_version};
 use crate::probes::Probes;
 use crate::replacing::ReplacedNodes;
 use crate::rotation::end_rotation;
@@ -189,13 +189,6 @@ impl MembershipDriver {
     }
 }
 
-/// The nodes that have not reported a build that knows this version of the cluster. Those that are down
-/// count: they must be able to read what the others write meanwhile.
-pub(crate) fn lacking_version(nodes: &[Arc<Node>], version: u32) -> impl Iterator<Item = NodeId> {
-    let staying = nodes.iter().filter(|node| !node.is_removed());
-    staying.filter(move |node| node.cluster_version < version).map(|node| node.node_id())
-}
-
 /// The serving nodes whose disks are neither full nor slow; all of them if there is none. Nodes that see the
 /// same loads choose alike.
 fn fit_nodes(serving: &[NodeId], is_fit: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
@@ -237,7 +230,7 @@ fn assigned_leader(group: u32, candidates: &[NodeId]) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use super::{assigned_leader, fit_nodes, lacking_version, serving_nodes, system_leader};
+    use super::{assigned_leader, fit_nodes, serving_nodes, system_leader};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Duty, DutyPhase, Node, NodeState};
     use std::sync::Arc;
@@ -255,23 +248,6 @@ mod tests {
         let assigned: Vec<_> = (1..5).filter_map(|group| assigned_leader(group, &serving)).collect();
         assert_eq!(assigned, [1, 2, 4, 1].map(NodeId));
         assert_eq!(assigned_leader(1, &[]), None);
-    }
-
-    #[test]
-    fn a_version_is_lacking_until_every_node_that_is_not_removed_has_reported_it() {
-        let node = |id, state: NodeState, cluster_version| {
-            Arc::new(Node { id, state: state as i32, cluster_version, ..Node::default() })
-        };
-        let nodes = [
-            node(1, NodeState::Active, 6),
-            node(2, NodeState::Active, 5),
-            node(3, NodeState::Removed, 5),
-            node(4, NodeState::Joining, 0),
-            node(5, NodeState::Leaving, 5),
-        ];
-        let lacking = |version| lacking_version(&nodes, version).map(NodeId::get).collect::<Vec<_>>();
-        assert_eq!(lacking(6), [2, 4, 5]);
-        assert_eq!(lacking_version(&nodes[..1], 6).next(), None);
     }
 
     #[test]

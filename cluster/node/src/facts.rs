@@ -56,14 +56,22 @@ pub(crate) fn decision_input(
     }
 }
 
+/// The nodes that have not reported a build that knows this version of the cluster. Those that are down
+/// count: they must be able to read what the others write meanwhile.
+pub(crate) fn lacking_version(nodes: &[Arc<Node>], version: u32) -> impl Iterator<Item = NodeId> {
+    let staying = nodes.iter().filter(|node| !node.is_removed());
+    staying.filter(move |node| node.cluster_version < version).map(|node| node.node_id())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::decision_input;
+    use super::{decision_input, lacking_version};
     use crate::test_nodes::node;
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{NodeRole, NodeState};
+    use mlgw_formats::schema::{Node, NodeRole, NodeState};
     use mlgw_membership::{Contact, MemberStep, decide};
     use mlgw_metadata::{GroupMembers, MemberRole, MemberStatus};
+    use std::sync::Arc;
     use std::time::Duration;
 
     fn group(id: u32, members: &[(u64, MemberRole)]) -> GroupMembers {
@@ -114,5 +122,22 @@ mod tests {
         assert!(matches!(step, MemberStep::Wait(_)), "{step:?}");
         let input = decision_input(&seen, &nodes, |_| STEADY);
         assert_eq!(input.nodes[&NodeId(3)].lag_bytes, None);
+    }
+
+    #[test]
+    fn a_version_is_lacking_until_every_node_that_is_not_removed_has_reported_it() {
+        let node = |id, state: NodeState, cluster_version| {
+            Arc::new(Node { id, state: state as i32, cluster_version, ..Node::default() })
+        };
+        let nodes = [
+            node(1, NodeState::Active, 6),
+            node(2, NodeState::Active, 5),
+            node(3, NodeState::Removed, 5),
+            node(4, NodeState::Joining, 0),
+            node(5, NodeState::Leaving, 5),
+        ];
+        let lacking = |version| lacking_version(&nodes, version).map(NodeId::get).collect::<Vec<_>>();
+        assert_eq!(lacking(6), [2, 4, 5]);
+        assert_eq!(lacking_version(&nodes[..1], 6).next(), None);
     }
 }

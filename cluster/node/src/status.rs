@@ -1,8 +1,7 @@
 //! Status of the cluster as this node sees it.
 
 use crate::authorities::{AuthorityChange, authority_change};
-use crate::driver::lacking_version;
-use crate::facts::GroupWaits;
+use crate::facts::{GroupWaits, lacking_version};
 use crate::probes::{Probes, has_majority};
 use crate::services::NodeServices;
 use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};

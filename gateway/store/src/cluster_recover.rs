@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 /// File in the data directory with the objects that lack bytes, one URL per line.
-pub const INCOMPLETE_OBJECTS_FILE: &str = "incomplete-objects";
+const INCOMPLETE_OBJECTS_FILE: &str = "incomplete-objects";
 
 /// Reason that a node was not recovered. Unless a rename failed, it is the node that it was.
 #[derive(Debug, thiserror::Error)]
