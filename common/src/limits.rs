@@ -547,6 +547,14 @@ pub const JOINS_BURST_MAX: u32 = 20;
 /// Maximum number of nodes: rows of the catalogue, those of removed nodes included. At about 200 bytes each
 /// they are less than a megabyte, on every node. The rows of removed nodes make room for new ones.
 pub const NODES_MAX: usize = 4096;
+/// Nodes that are asked at once for their parts of an answer of the whole cluster.
+pub const NODES_ASKED_MAX: usize = 64;
+/// Time in which a node answers for its part; without an answer it is listed as silent.
+pub const NODE_PART_MS: u64 = 2000;
+/// Longest part of a status that one node sends: statistics of all operations and tiers, and findings.
+pub const NODE_STATUS_BYTES_MAX: usize = MIB as usize;
+/// Longest part of a list that one node sends: [`DECISIONS_MAX`] decisions with keys, rules and errors.
+pub const NODE_LIST_BYTES_MAX: usize = 16 * MIB as usize;
 /// Bytes of each text about a node: its name, its address (a DNS name has 253 bytes at most), its build.
 pub const NODE_TEXT_BYTES_MAX: usize = 320;
 /// Bytes of the hash of a node's key, and of a token's secret: SHA-256.

@@ -78,7 +78,12 @@ impl ClusterStorageNodes {
     /// # Errors
     /// If the catalogue cannot be read.
     pub(crate) fn copies(&self) -> Result<CopyStatus, ReadError> {
-        Ok(count(&self.catalogue.segments()?, &self.storage_nodes()))
+        Ok(self.copies_of(&self.catalogue.segments()?))
+    }
+
+    /// Counts the copies of all segments, from their rows.
+    pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
+        count(records, &self.storage_nodes())
     }
 
     /// Returns what a node has, as if it were leaving.

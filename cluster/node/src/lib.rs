@@ -13,6 +13,7 @@
 //! `cluster`. After a power loss a start continues from both.
 
 mod addresses;
+mod admin_calls;
 mod admission;
 mod authorities;
 mod authority;
@@ -48,6 +49,7 @@ mod streams;
 mod test_nodes;
 mod tokens;
 
+pub use admin_calls::{AdminAnswer, AdminCall, AdminCallError, AdminServer, NodePart, PartError};
 pub use authorities::AuthorityChange;
 pub use authority::AuthorityRowError;
 pub use connections::ChannelTotals;

@@ -20,7 +20,7 @@ use crate::{book, renewal::CertificateEnd};
 use mlgw_common::time::timeout;
 use mlgw_common::{CheckedClock, ClusterId, NodeId, SharedSetting};
 use mlgw_credentials::Sealer;
-use mlgw_formats::schema::DutyPhase;
+use mlgw_formats::schema::{DutyPhase, SegmentRecord};
 use mlgw_forwarding::{MemberStreams, RouteTable};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
@@ -160,6 +160,14 @@ impl ClusterNode {
         self.shared.services.settings().set_own(self.shared.cluster, settings);
     }
 
+    /// True while this node has the duty under a lease, also if it may not write at origins yet.
+    #[must_use]
+    pub fn has_duty(&self) -> bool {
+        let duty = self.shared.catalogue.duty();
+        let is_own = duty.node_id() == self.shared.own && duty.phase() != DutyPhase::Ended;
+        is_own && self.shared.duty_lease.holds()
+    }
+
     /// Marks this node as one that stops: the others transfer no leadership to it, and forward requests to it
     /// only if no other node serves them. Another node takes the duty over.
     pub fn stop_serving(&self) {
@@ -233,6 +241,12 @@ impl ClusterNode {
     /// If the catalogue cannot be read.
     pub fn copies(&self) -> Result<CopyStatus, ReadError> {
         self.storage().copies()
+    }
+
+    /// Counts the copies of all segments, from their rows.
+    #[must_use]
+    pub fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
+        self.storage().copies_of(records)
     }
 
     /// Status of the cluster as this node sees it.

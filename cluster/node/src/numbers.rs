@@ -26,3 +26,5 @@ pub(crate) const ADDRESSES: u16 = 9;
 pub(crate) const CONTACT: u16 = 10;
 /// Question for the digests of the settings that all nodes should share: [`mlgw_formats::node_settings`].
 pub(crate) const SETTINGS: u16 = 11;
+/// Requests to the admin API: [`crate::admin_calls`].
+pub(crate) const ADMIN: u16 = 12;

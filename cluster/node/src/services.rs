@@ -4,10 +4,12 @@
 //! [`crate::numbers`].
 
 use crate::addresses::answer_addresses;
+use crate::admin_calls::{AdminCall, AdminServer};
 use crate::admission::Admission;
 use crate::contact::answer_contact;
 use crate::numbers::{
-    ADDRESSES, APPEND, CATALOGUE, CLOSE, CONTACT, MEMBER, PING, REPLICA, REQUEST, SETTINGS, SNAPSHOT, YES,
+    ADDRESSES, ADMIN, APPEND, CATALOGUE, CLOSE, CONTACT, MEMBER, PING, REPLICA, REQUEST, SETTINGS, SNAPSHOT,
+    YES,
 };
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
@@ -30,6 +32,7 @@ use mlgw_transport::{
     Channel, IncomingCall, IncomingStream, PeerAddress, PeerBody, PeerBodyError, PeerServices,
     ServiceRefusal, StreamAnswer,
 };
+use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +56,7 @@ pub(crate) struct NodeServices {
     admission: Arc<Admission>,
     clock: Arc<dyn Clock>,
     requests: Arc<OnceLock<Arc<dyn RequestServer>>>,
+    admin: Arc<Mutex<Option<Arc<dyn AdminServer>>>>,
     /// True from the begin of serving until the stop.
     serves: Arc<AtomicBool>,
     /// True from the stop on.
@@ -74,6 +78,7 @@ impl NodeServices {
             admission: Arc::new(admission),
             clock,
             requests: Arc::default(),
+            admin: Arc::default(),
             serves: Arc::default(),
             stops: Arc::default(),
             replicas: Arc::default(),
@@ -97,6 +102,11 @@ impl NodeServices {
         let is_first = self.requests.set(server).is_ok();
         debug_assert!(is_first, "a node has one server of requests");
         self.serves.store(true, Ordering::Release);
+    }
+
+    /// Serves requests to the admin API from now on, or refuses them.
+    pub(crate) fn serve_admin(&self, server: Option<Arc<dyn AdminServer>>) {
+        *self.admin.lock() = server;
     }
 
     /// Answers pings as a node that does not serve: it stops.
@@ -209,6 +219,15 @@ impl NodeServices {
         let opened = server.serve(stream.peer, stream.head, member_body(stream.body)).await;
         Ok(StreamAnswer { head: opened.head, body: peer_body(opened.body) })
     }
+
+    async fn serve_admin_call(self, stream: IncomingStream) -> Result<StreamAnswer, ServiceRefusal> {
+        let server = self.admin.lock().clone();
+        let refused = || refusal(NOT_SERVING, "this node serves no admin requests: it starts or stops");
+        let server = server.ok_or_else(refused)?;
+        let call = AdminCall::decode(&stream.head)?;
+        let answer = server.serve(stream.peer, call, member_body(stream.body)).await;
+        Ok(StreamAnswer { head: answer.encode_head(), body: peer_body(answer.body) })
+    }
 }
 
 impl PeerServices for NodeServices {
@@ -238,6 +257,7 @@ impl PeerServices for NodeServices {
             match stream.service {
                 SNAPSHOT => services.accept_snapshot(stream),
                 REQUEST => services.serve_request(stream).await,
+                ADMIN => services.serve_admin_call(stream).await,
                 // The body of the request is empty.
                 REPLICA => services.replicas.open(stream.peer, &stream.head),
                 APPEND => services.replicas.append(stream.peer, stream.head, stream.body).await,

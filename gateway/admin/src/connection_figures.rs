@@ -10,7 +10,7 @@ use mlgw_node::{ChannelTotals, ClusterNode, GroupStatus, NodeStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     CLUSTER_BYTES, CLUSTER_CALLS, CLUSTER_CERTIFICATE, CLUSTER_CLOCK_SKEW, CLUSTER_CONNECTIONS,
-    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_NODES, CLUSTER_STREAMS, DUTY,
+    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_NODES, CLUSTER_STREAMS, DUTY, DUTY_LEASE,
 };
 
 /// Returns the metrics of a node of a cluster.
@@ -20,6 +20,7 @@ pub(super) fn connection_families(cluster: &ClusterNode, now: Timestamp) -> Vec<
     families.push(groups_family(&status.groups));
     families.push(clock_family(status.clock));
     families.push(MetricFamily::single(DUTY, level(u64::from(cluster.acts_on_duty()))));
+    families.push(MetricFamily::single(DUTY_LEASE, level(u64::from(cluster.has_duty()))));
     families.push(certificate_family(status.certificate_expires, now));
     families
 }

@@ -58,7 +58,8 @@ impl Admin {
     /// If the catalogue cannot be read.
     pub(super) fn families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let node = self.figures();
-        let mut families = node.families()?;
+        let rows = node.segment_rows()?;
+        let mut families = node.families(&rows);
         families.extend(self.remote_backed_families());
         families.extend(self.upstream_families());
         families.extend(self.usage_families(&node)?);
@@ -68,7 +69,7 @@ impl Admin {
         families.extend(self.engine_families());
         families.extend(self.workload_families());
         if let Some(cluster) = &self.cluster {
-            families.extend(copy_families(&cluster.copies()?));
+            families.extend(copy_families(&cluster.copies_of(&rows.records)));
         }
         Ok(families)
     }

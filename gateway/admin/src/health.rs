@@ -23,7 +23,7 @@ const CONNECTIONS_SHARE_MAX: f64 = 0.9;
 /// Limit of the 99th percentile of sync durations: ten times that of a slow disk.
 const SYNC_P99_MAX: Duration = Duration::from_millis(250);
 
-fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
+pub(super) fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
     HealthFinding { severity, what, advice: advice.to_owned() }
 }
 

@@ -1,31 +1,34 @@
 //! Admin API of a node of a cluster other than the duty node.
 //!
-//! It has its probes, metrics and status, its settings and the cluster. Everything else is refused with the
-//! node that has it. [`super::probes`] decides if it is ready. Nothing is stored here besides lines of the
-//! audit log.
+//! It has its probes, metrics and settings, the cluster, and with the parts of the other nodes the status and
+//! the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]). [`super::probes`]
+//! decides if it is ready. Nothing is stored here besides lines of the audit log.
 
-use super::cluster::in_sentence;
 use super::context::AdminContext;
+use super::decisions::{DecisionQuery, DecisionSources};
 use super::error::{no_such_route, wrong_method};
+use super::extract::AdminQuery;
+use super::forwarded;
 use super::node_figures::NodeFigures;
+use super::node_parts::{DECISIONS_PART, STATUS_PART};
 use super::node_status::with_findings;
 use super::serve::ServedRoutes;
-use super::signed::{SignedHead, require_member_signature};
+use super::signed::{AdminCaller, require_member_signature};
 use super::storage_figures::StorageFigures;
+use super::whole_status::whole_status;
 use super::{ApiError, cluster, cluster_authority, cluster_leaving, disks, openapi, probes, status};
 use arc_swap::ArcSwap;
-use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRef, RawQuery, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
-use axum::{Json, Router};
-use http::StatusCode;
-use mlgw_api::{SettingList, Status};
+use axum::{Extension, Json, Router};
+use mlgw_api::{DecisionList, SettingList, Status};
 use mlgw_auth::AuthRules;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes, list_settings};
 use mlgw_credentials::Keyring;
 use mlgw_metadata::{Catalogue, ReadError};
-use mlgw_node::{ClusterNode, ClusterStatus};
+use mlgw_node::ClusterNode;
 use mlgw_objects::compressor::Compressor;
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::hot::{Scrub, Upstreams};
@@ -37,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Reason for which a node that starts is not ready.
-const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
+pub(super) const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
 
 /// Shared state of the handlers on a node other than the duty node.
 pub struct MemberAdmin {
@@ -75,6 +78,8 @@ pub struct MemberAdmin {
     pub catalogue: Catalogue,
     /// Parts of a storage node; `None` on a gateway.
     pub storage: Option<MemberStorage>,
+    /// Held while a long body is read and forwarded: one at a time.
+    pub forwarding_plan: tokio::sync::Mutex<()>,
 }
 
 /// Parts of a storage node other than the duty node.
@@ -112,6 +117,7 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/openapi.json", get(openapi::document))
         .route("/v1/status", get(show_status))
         .route("/v1/config", get(settings))
+        .route("/v1/decisions", get(list_decisions))
         .route("/v1/cluster", get(cluster::show))
         .route("/v1/cluster/tokens", post(cluster::create_token))
         .route("/v1/disks/replace", post(disks::replace))
@@ -122,7 +128,7 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/cluster/nodes/{node}/replace", post(cluster_leaving::replace))
         .layer(DefaultBodyLimit::disable())
         .layer(signed)
-        .route("/v1/{*path}", any(refuse));
+        .route("/v1/{*path}", any(forwarded::forward));
     let probes: Router<Arc<MemberAdmin>> = Router::new()
         .route("/healthz", get(probes::healthz))
         .route("/readyz", get(readyz))
@@ -135,12 +141,46 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
     routes.fallback(no_such_route).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(admin))
 }
 
+/// Returns the router of the requests that other nodes send to a node other than the duty node: questions for
+/// its part. What the duty node has is refused, because that node may have changed meanwhile.
+pub fn member_node_router(admin: &Arc<MemberAdmin>) -> Router {
+    let routes: Router<Arc<MemberAdmin>> = Router::new()
+        .route(STATUS_PART, get(show_own_status))
+        .route(DECISIONS_PART, get(list_own_decisions))
+        .route("/v1/{*path}", any(forwarded::refuse));
+    routes.fallback(no_such_route).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(admin))
+}
+
 async fn settings(State(admin): State<Arc<MemberAdmin>>) -> Json<SettingList> {
     Json(list_settings(&admin.loaded.load(), &admin.machine))
 }
 
-async fn show_status(State(admin): State<Arc<MemberAdmin>>) -> Result<Json<Status>, ApiError> {
+async fn show_status(
+    State(admin): State<Arc<MemberAdmin>>,
+    caller: Extension<AdminCaller>,
+) -> Result<Json<Status>, ApiError> {
+    let Json(own) = show_own_status(State(Arc::clone(&admin))).await?;
+    Ok(Json(whole_status(own, Some(&admin.cluster), &caller).await))
+}
+
+async fn show_own_status(State(admin): State<Arc<MemberAdmin>>) -> Result<Json<Status>, ApiError> {
     status::answer(move || admin.status()).await
+}
+
+async fn list_decisions(
+    State(admin): State<Arc<MemberAdmin>>,
+    caller: Extension<AdminCaller>,
+    raw: RawQuery,
+    AdminQuery(query): AdminQuery<DecisionQuery>,
+) -> Result<Json<DecisionList>, ApiError> {
+    admin.decision_sources().whole(&caller, raw, &query).await.map(Json)
+}
+
+async fn list_own_decisions(
+    State(admin): State<Arc<MemberAdmin>>,
+    AdminQuery(query): AdminQuery<DecisionQuery>,
+) -> Result<Json<DecisionList>, ApiError> {
+    admin.decision_sources().own(&query).map(Json)
 }
 
 async fn metrics(State(admin): State<Arc<MemberAdmin>>) -> Result<Response, ApiError> {
@@ -156,6 +196,11 @@ impl MemberAdmin {
     #[must_use]
     pub fn sample(&self) -> CounterSnapshot {
         self.figures().sample()
+    }
+
+    fn decision_sources(&self) -> DecisionSources<'_> {
+        let decisions = self.storage.as_ref().map(|storage| &storage.decisions);
+        DecisionSources { decisions, catalogue: &self.catalogue, cluster: Some(&self.cluster) }
     }
 
     fn status(&self) -> Result<Status, ReadError> {
@@ -210,32 +255,4 @@ impl MemberStorage {
             copies: None,
         }
     }
-}
-
-/// Refuses a signed request for something that another node has. Its body is not read.
-async fn refuse(State(admin): State<Arc<MemberAdmin>>, request: Request) -> ApiError {
-    let (head, _) = request.into_parts();
-    let path = head.uri.path().to_owned();
-    match SignedHead::verify(&AdminContext::from_ref(&admin), head) {
-        Ok(_) if admin.is_waiting => {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", WAITING.to_owned())
-        }
-        Ok(_) => other_node(&admin.cluster.status(), &path),
-        Err(error) => error,
-    }
-}
-
-/// Returns the error for a path that only the duty node has.
-pub(super) fn other_node(status: &ClusterStatus, path: &str) -> ApiError {
-    let duty = status.nodes.iter().find(|node| node.is_duty);
-    let owner = match duty {
-        Some(duty) if duty.is_own => "this node, which takes it over now; try again".to_owned(),
-        Some(duty) => in_sentence(duty),
-        None => "the duty node, which this node does not know".to_owned(),
-    };
-    let message = format!(
-        "In a cluster one node has {path}: {owner}. Send the request to the admin API of that node: run the \
-         command there, or give its URL with --endpoint."
-    );
-    ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message)
 }

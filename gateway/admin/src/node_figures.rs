@@ -7,11 +7,12 @@
 use super::connection_figures::connection_families;
 use super::process_figures::{level, process_families};
 use super::replica_figures::node_families;
+use super::segment_rows::SegmentRows;
 use super::storage_figures::StorageFigures;
-use mlgw_common::{NodeId, SegmentId, SegmentTier, Timestamp};
+use mlgw_common::Timestamp;
 use mlgw_config::{LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
-use mlgw_formats::schema::{Bucket, BucketUsage, SegmentRecord, SegmentUsage};
+use mlgw_formats::schema::{Bucket, BucketUsage};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_node::ClusterNode;
 use mlgw_telemetry::GatewayMetrics;
@@ -21,7 +22,6 @@ use mlgw_telemetry::table::{
     CONNECTIONS_LIMIT, GARBAGE, JOB_WAITING, OBJECT_CACHE, OBJECT_CACHE_MISSES, QUEUE_WAIT, RAFT_COMMANDS,
     RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, SYNC, SYNC_DURATION,
 };
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Parts of a node.
@@ -60,20 +60,17 @@ impl NodeFigures<'_> {
     /// Returns the metrics that every node exposes of itself, except those to which the duty node adds
     /// values of its own: [`StorageFigures::memory_objects_family`] and
     /// [`StorageFigures::upstream_families`].
-    ///
-    /// # Errors
-    /// If the catalogue cannot be read.
-    pub(super) fn families(&self) -> Result<Vec<MetricFamily>, ReadError> {
+    pub(super) fn families(&self, rows: &SegmentRows) -> Vec<MetricFamily> {
         let mut families = self.metrics.families();
         families.push(MetricFamily::single(CONNECTIONS_LIMIT, level(self.connections_max)));
         families.extend(self.io_families());
         families.extend(self.catalogue_families());
         if let Some(storage) = &self.storage {
-            families.extend(self.storage_families(storage)?);
+            families.extend(self.storage_families(storage, rows));
         }
         families.extend(self.cluster.into_iter().flat_map(|cluster| connection_families(cluster, self.now)));
         families.extend(process_families(self.started));
-        Ok(families)
+        families
     }
 
     /// Returns the metrics of a node that has nothing to add to those of itself: any but the duty node.
@@ -81,7 +78,7 @@ impl NodeFigures<'_> {
     /// # Errors
     /// If the catalogue cannot be read.
     pub(super) fn member_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
-        let mut families = self.families()?;
+        let mut families = self.families(&self.segment_rows()?);
         if let Some(storage) = &self.storage {
             families.push(storage.memory_objects_family());
             families.extend(storage.upstream_families());
@@ -127,13 +124,14 @@ impl NodeFigures<'_> {
         ]
     }
 
-    fn storage_families(&self, storage: &StorageFigures<'_>) -> Result<Vec<MetricFamily>, ReadError> {
-        let mut families = storage.tier_families(self.hot_capacity_bytes(), self.upstream_bytes()?);
-        families.push(MetricFamily::single(GARBAGE, level(self.garbage_bytes()?)));
+    fn storage_families(&self, storage: &StorageFigures<'_>, rows: &SegmentRows) -> Vec<MetricFamily> {
+        let upstream_bytes = rows.upstream_bytes(self.catalogue.node());
+        let mut families = storage.tier_families(self.hot_capacity_bytes(), upstream_bytes);
+        families.push(MetricFamily::single(GARBAGE, level(self.garbage_bytes(rows))));
         if self.cluster.is_some() {
             families.extend(node_families(&storage.tiers.hot));
         }
-        Ok(families)
+        families
     }
 
     /// Returns the length of the log at which it is purged.
@@ -154,63 +152,21 @@ impl NodeFigures<'_> {
         buckets.iter().map(usage).collect()
     }
 
-    /// Returns the bytes of segments in upstreams.
-    pub(super) fn upstream_bytes(&self) -> Result<u64, ReadError> {
-        let (segments, node) = (self.catalogue.segments()?, self.catalogue.node());
-        let there = segments.iter().filter(|segment| segment.tier_for(node) == Ok(SegmentTier::Upstream));
-        Ok(there.map(|segment| segment.length).sum())
-    }
-
     /// Returns the bytes of segments in the hot tier of this node that nothing refers to; 0 on a node without
     /// tiers.
-    pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
-        let Some(storage) = &self.storage else { return Ok(0) };
-        let (segments, usages) = (self.catalogue.segments()?, self.catalogue.segment_usages()?);
-        let referenced_bytes = referenced_here(&segments, &usages, self.catalogue.node());
-        Ok(storage.tiers.hot.metrics().used_bytes.saturating_sub(referenced_bytes))
+    pub(super) fn garbage_bytes(&self, rows: &SegmentRows) -> u64 {
+        let used_bytes = self.storage.map_or(0, |storage| storage.tiers.hot.metrics().used_bytes);
+        used_bytes.saturating_sub(rows.referenced_here(self.catalogue.node()))
     }
-}
 
-/// Returns the referenced bytes of segments in the hot tier of a node. Other segments are in another tier, or
-/// on other nodes alone.
-fn referenced_here(
-    segments: &[SegmentRecord],
-    usages: &HashMap<SegmentId, SegmentUsage>,
-    node: NodeId,
-) -> u64 {
-    let is_here = |segment: &&SegmentRecord| {
-        segment.replica_of(node).is_some_and(|replica| replica.tier() == Ok(SegmentTier::Hot))
-    };
-    let here = segments.iter().filter(is_here);
-    here.filter_map(|segment| usages.get(&segment.segment_id())).map(|usage| usage.bytes).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{HashMap, NodeId, SegmentId, SegmentRecord, SegmentUsage, referenced_here};
-    use mlgw_common::SegmentTier;
-    use mlgw_formats::schema::Replica;
-
-    #[test]
-    fn only_segments_in_the_hot_tier_of_the_node_are_referenced_there() {
-        let segment = |id, replicas: &[(u64, SegmentTier)]| {
-            let on = |(node, tier): &(u64, SegmentTier)| Replica {
-                node: *node,
-                tier: tier.number(),
-                ..Replica::default()
-            };
-            SegmentRecord { id, replicas: replicas.iter().map(on).collect(), ..SegmentRecord::default() }
-        };
-        let segments = [
-            segment(1, &[(1, SegmentTier::Hot), (2, SegmentTier::Hot)]),
-            segment(2, &[(1, SegmentTier::Hot)]),
-            segment(3, &[(1, SegmentTier::Hot), (2, SegmentTier::Cold)]),
-            segment(4, &[(2, SegmentTier::Hot)]),
-        ];
-        let usage = |(id, bytes)| (SegmentId(id), SegmentUsage { bytes, ..SegmentUsage::default() });
-        let usages: HashMap<_, _> = [(1, 10), (2, 100), (3, 1_000)].map(usage).into();
-        assert_eq!(referenced_here(&segments, &usages, NodeId(1)), 1_110);
-        assert_eq!(referenced_here(&segments, &usages, NodeId(2)), 10, "nothing refers to segment 4");
-        assert_eq!(referenced_here(&segments, &usages, NodeId(3)), 0);
+    /// Reads the rows of all segments; none on a gateway.
+    ///
+    /// # Errors
+    /// If the catalogue cannot be read.
+    pub(super) fn segment_rows(&self) -> Result<SegmentRows, ReadError> {
+        match self.storage {
+            Some(_) => SegmentRows::read(self.catalogue),
+            None => Ok(SegmentRows::default()),
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::cluster::{cluster_findings, in_sentence};
 use super::disks::disk_findings;
 use super::health::findings;
 use super::node_figures::NodeFigures;
+use super::segment_rows::SegmentRows;
 use super::storage_figures::StorageFigures;
 use super::words::write_durability;
 use mlgw_api::{
@@ -115,6 +116,7 @@ impl NodeFigures<'_> {
             policy: None,
             process: process_status(ProcessUsage::now()),
             duty_node: self.cluster.and_then(|cluster| duty_node_elsewhere(&cluster.status())),
+            nodes: Vec::new(),
         })
     }
 
@@ -154,17 +156,22 @@ impl NodeFigures<'_> {
     /// Returns the tiers; none on a gateway.
     fn tier_statuses(&self) -> Result<Vec<TierStatus>, ReadError> {
         let Some(storage) = &self.storage else { return Ok(Vec::new()) };
-        let mut tiers = vec![storage.memory_status(), self.hot_status(storage)?];
+        let rows = self.segment_rows()?;
+        let mut tiers = vec![storage.memory_status(), self.hot_status(storage, &rows)?];
         if !self.loaded.config.cold.dirs.is_empty() {
             tiers.push(storage.cold_status());
         }
         if !storage.upstreams.is_empty() {
-            tiers.push(self.upstream_status()?);
+            tiers.push(self.upstream_status(&rows));
         }
         Ok(tiers)
     }
 
-    fn hot_status(&self, storage: &StorageFigures<'_>) -> Result<TierStatus, ReadError> {
+    fn hot_status(
+        &self,
+        storage: &StorageFigures<'_>,
+        rows: &SegmentRows,
+    ) -> Result<TierStatus, ReadError> {
         let figures = storage.tiers.hot.metrics();
         Ok(TierStatus {
             tier: Tier::Hot,
@@ -172,21 +179,21 @@ impl NodeFigures<'_> {
             capacity_bytes: self.hot_capacity_bytes(),
             used_bytes: figures.used_bytes,
             room_bytes: figures.room_bytes,
-            garbage_bytes: self.garbage_bytes()?,
+            garbage_bytes: self.garbage_bytes(rows),
             quarantined_blocks: storage.scrub.quarantined_blocks(),
         })
     }
 
-    fn upstream_status(&self) -> Result<TierStatus, ReadError> {
-        Ok(TierStatus {
+    fn upstream_status(&self, rows: &SegmentRows) -> TierStatus {
+        TierStatus {
             tier: Tier::Upstream,
             objects: 0,
             capacity_bytes: 0,
-            used_bytes: self.upstream_bytes()?,
+            used_bytes: rows.upstream_bytes(self.catalogue.node()),
             room_bytes: 0,
             garbage_bytes: 0,
             quarantined_blocks: 0,
-        })
+        }
     }
 
     fn sync_status(&self) -> Vec<SyncStatus> {

@@ -2,7 +2,9 @@
 
 use super::objects::{encoding_of, find, object_key, tier_totals};
 use super::{Admin, ApiError};
-use mlgw_api::{ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo};
+use mlgw_api::{
+    ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo,
+};
 use mlgw_cache::writeback::record::unmarked;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
@@ -86,6 +88,7 @@ impl Admin {
             body_id: object.body_id,
             parts: object.part_count,
             tiers,
+            nodes: self.copies_on_this_node(&extents),
             whole: extents.iter().map(|extent| extent.bytes).sum::<u64>() == object.size,
             extents,
             origin: Some(OriginObjectInfo {
@@ -99,6 +102,18 @@ impl Admin {
         })
     }
 
+    /// Returns the id of this node; `None` without peers.
+    fn own_node(&self) -> Option<u64> {
+        self.cluster.as_ref().map(|cluster| cluster.id().get())
+    }
+
+    /// Returns the clean copies as bytes of this node. Those of other nodes are not used.
+    fn copies_on_this_node(&self, extents: &[ExtentInfo]) -> Vec<ObjectNodeInfo> {
+        let bytes = extents.iter().map(|extent| extent.bytes).sum();
+        let info = |node| ObjectNodeInfo { node, tier: ObjectLocation::Copies, bytes, suspect_bytes: 0 };
+        self.own_node().filter(|_| bytes > 0).map(info).into_iter().collect()
+    }
+
     /// Collects the clean copies of an object.
     fn copies_of(&self, bucket: BucketId, key: &ObjectKey, object: &ObjectVersion) -> ObjectCopies {
         let mut kept = ObjectCopies::default();
@@ -108,7 +123,7 @@ impl Admin {
         for number in 0..object.size.div_ceil(COPY_BLOCK_BYTES).min(BLOCKS_MAX) {
             let mut first = number * COPY_BLOCK_BYTES;
             for extent in copies.block_extents(object, number).unwrap_or_default() {
-                kept.extents.push(clean_copy(first, &extent));
+                kept.extents.push(clean_copy(first, &extent, self.own_node()));
                 first += extent.logical_bytes;
             }
         }
@@ -123,13 +138,14 @@ struct ObjectCopies {
     read: Option<String>,
 }
 
-fn clean_copy(first: u64, extent: &Extent) -> ExtentInfo {
+fn clean_copy(first: u64, extent: &Extent, node: Option<u64>) -> ExtentInfo {
     ExtentInfo {
         first,
         bytes: extent.logical_bytes,
         stored_bytes: extent.record_bytes(),
         encoding: encoding_of(extent),
         tier: ObjectLocation::Copies,
+        nodes: node.into_iter().collect(),
         segment: extent.segment,
         segment_state: ExtentState::Clean,
         offset: extent.offset,

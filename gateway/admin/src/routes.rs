@@ -95,7 +95,9 @@ routes! {
     /// OpenAPI document of the admin API.
     get "/v1/openapi.json" => openapi::document,
         200 Map<String, Value>: "The document";
-    /// Server health, findings and statistics.
+    /// Server health, findings and statistics; in a cluster with those of all nodes.
+    ///
+    /// A node that gives no answer within two seconds is listed with the reason.
     get "/v1/status" => status::show,
         200 Status: "The status";
     /// All effective settings, each with its source.
@@ -276,7 +278,8 @@ routes! {
     post "/v1/tiers/{tier}/drain" => drain::begin,
         202 MovesInfo: "Started",
         errors 404 "NoSuchTier";
-    /// List recent moves, cached copies and evictions with their reasons, the newest first.
+    /// List recent moves, cached copies and evictions with their reasons, the newest first; in a cluster those of
+    /// all nodes.
     get "/v1/decisions" => decisions::list,
         query decisions::DecisionQuery,
         200 DecisionList: "The decisions",

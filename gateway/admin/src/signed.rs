@@ -11,6 +11,7 @@ use http::{Method, StatusCode};
 use mlgw_auth::{BodyRequirement, authenticate};
 use mlgw_common::limits::POLICY_BYTES_MAX;
 use mlgw_listener::Peer;
+use mlgw_node::AdminCall;
 use mlgw_policies::language::limits::PLAN_TEXT_BYTES_MAX;
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::query::Query;
@@ -59,15 +60,73 @@ impl SignedHead {
         Ok(Self { head, payload: authenticated.payload })
     }
 
+    /// Returns the path.
+    pub(super) fn path(&self) -> &str {
+        self.head.uri.path()
+    }
+
+    /// Returns the longest body that the route may get.
+    pub(super) fn longest_body(&self) -> LongestBody {
+        LongestBody::of(&self.head)
+    }
+
     /// Reads the body, and returns the request if the body is the signed one.
     async fn with_body(self, body: Body, bytes_max: usize) -> Result<Request, ApiError> {
-        let body = to_bytes(body, bytes_max).await.map_err(|_| {
-            let message = format!("The body cannot be read, or has more than {bytes_max} bytes.");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
-        })?;
+        let body = read_body(body, bytes_max).await?;
         check_payload(&self.payload, &body)?;
         Ok(Request::from_parts(self.head, Body::from(body)))
     }
+
+    /// Reads the body, and returns the request for another node if the body is the signed one.
+    pub(super) async fn into_call(
+        self,
+        body: Body,
+        bytes_max: usize,
+    ) -> Result<(AdminCall, Bytes), ApiError> {
+        let body = read_body(body, bytes_max).await?;
+        check_payload(&self.payload, &body)?;
+        let caller = self.head.extensions.get::<AdminCaller>().cloned();
+        let AdminCaller { access_key, from } =
+            caller.ok_or_else(|| ApiError::invalid("The request has no caller."))?;
+        let target = self.head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        Ok((AdminCall { method: self.head.method.to_string(), target, access_key, from }, body))
+    }
+}
+
+/// Longest body of a request, by its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LongestBody {
+    /// A body of a few values.
+    Short,
+    /// One with policy files.
+    Policy,
+    /// One with an access plan. Such bodies are processed one at a time.
+    Plan,
+}
+
+impl LongestBody {
+    fn of(head: &Parts) -> Self {
+        match head.uri.path() {
+            path if path.starts_with("/v1/policy") => Self::Policy,
+            path if path.starts_with("/v1/workload-plans") && head.method == Method::PUT => Self::Plan,
+            _ => Self::Short,
+        }
+    }
+
+    pub(super) const fn bytes(self) -> usize {
+        match self {
+            Self::Short => BODY_BYTES_MAX,
+            Self::Policy => POLICY_BODY_BYTES_MAX,
+            Self::Plan => PLAN_BODY_BYTES_MAX,
+        }
+    }
+}
+
+async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    to_bytes(body, bytes_max).await.map_err(|_| {
+        let message = format!("The body cannot be read, or has more than {bytes_max} bytes.");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
+    })
 }
 
 /// Refuses requests without a valid signature; adds the [`AdminCaller`] to the others.
@@ -78,15 +137,22 @@ pub(super) async fn require_admin_signature(
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
     let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head)?;
-    let (path, is_put) = (signed.head.uri.path(), signed.head.method == Method::PUT);
-    let bytes_max = match path {
-        _ if path.starts_with("/v1/policy") => POLICY_BODY_BYTES_MAX,
-        _ if path.starts_with("/v1/workload-plans") && is_put => PLAN_BODY_BYTES_MAX,
-        _ => BODY_BYTES_MAX,
-    };
-    // Bodies of this size are processed one at a time.
-    let _turn = if bytes_max == PLAN_BODY_BYTES_MAX { Some(admin.plans.turn().await) } else { None };
-    Ok(next.run(signed.with_body(body, bytes_max).await?).await)
+    let longest = signed.longest_body();
+    let _turn = if longest == LongestBody::Plan { Some(admin.plans.turn().await) } else { None };
+    Ok(next.run(signed.with_body(body, longest.bytes()).await?).await)
+}
+
+/// Reads the body of a request that another node sends. That node has authenticated its caller.
+pub(super) async fn read_body_of_node(
+    State(admin): State<Arc<Admin>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (head, body) = request.into_parts();
+    let longest = LongestBody::of(&head);
+    let _turn = if longest == LongestBody::Plan { Some(admin.plans.turn().await) } else { None };
+    let body = read_body(body, longest.bytes()).await?;
+    Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 }
 
 /// Like [`require_admin_signature`], for a node without policies and access plans, whose bodies are long.

@@ -1,17 +1,28 @@
-//! `/v1/status`: the status of the server in one document.
+//! `/v1/status`: the status of the server in one document, in a cluster with the figures of all nodes.
 
 use super::Admin;
 use super::health::upstream_findings;
 use super::node_status::with_findings;
-use axum::Json;
+use super::signed::AdminCaller;
+use super::whole_status::whole_status;
 use axum::extract::State;
+use axum::{Extension, Json};
 use mlgw_api::Status;
 use mlgw_metadata::ReadError;
 use mlgw_telemetry::recent::CounterSnapshot;
 use mlgw_wire::error::S3Error;
 use std::sync::Arc;
 
-pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, super::ApiError> {
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    caller: Extension<AdminCaller>,
+) -> Result<Json<Status>, super::ApiError> {
+    let Json(own) = show_own(State(Arc::clone(&admin))).await?;
+    Ok(Json(whole_status(own, admin.cluster.as_ref(), &caller).await))
+}
+
+/// Answers with the part of this node.
+pub(super) async fn show_own(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, super::ApiError> {
     answer(move || admin.status()).await
 }
 

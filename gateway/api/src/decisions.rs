@@ -2,6 +2,7 @@
 //!
 //! Field names and their order are a stable interface for programs.
 
+use crate::SilentNode;
 use crate::words::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,9 @@ use serde::{Deserialize, Serialize};
 /// A decision, or several similar ones in quick succession merged into one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionInfo {
-    /// Sequence number; later decisions have greater numbers.
+    /// Node that decided; absent on a server without peers.
+    pub node: Option<u64>,
+    /// Sequence number; later decisions of the same node have greater numbers.
     pub seq: u64,
     /// Time of the first merged decision.
     pub time: String,
@@ -46,8 +49,10 @@ pub struct DecisionInfo {
 /// A list of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionList {
-    /// Decisions, newest first.
+    /// Decisions of all nodes, newest first.
     pub decisions: Vec<DecisionInfo>,
+    /// Nodes of the cluster whose decisions are missing.
+    pub silent: Vec<SilentNode>,
 }
 
 words! {

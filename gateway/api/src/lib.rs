@@ -19,6 +19,7 @@ mod health;
 mod jobs;
 mod keys;
 mod migrations;
+mod node_reports;
 mod objects;
 mod policy;
 mod policy_explain;
@@ -61,7 +62,10 @@ pub use health::{Health, HealthFinding};
 pub use jobs::{DatasetJobKind, DatasetJobState, JobInfo, JobList, JobRequest, WarmOrder};
 pub use keys::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey};
 pub use migrations::MigrationTarget;
-pub use objects::{ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo};
+pub use node_reports::{ClusterNodeReport, ReportedFigures, SilentNode};
+pub use objects::{
+    ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo,
+};
 pub use policy::{
     ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyChangeKind, PolicyEnvironment,
     PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RollbackRequest,

@@ -27,6 +27,9 @@ pub struct ObjectInfo {
     pub parts: u32,
     /// Totals by tier.
     pub tiers: Vec<ObjectTierInfo>,
+    /// Totals by node and tier. In a cluster every byte is on several nodes. Empty on a server without peers,
+    /// and for bytes that are at the origin alone.
+    pub nodes: Vec<ObjectNodeInfo>,
     /// Location of each extent.
     pub extents: Vec<ExtentInfo>,
     /// True if `extents` cover the whole object. A very large object has more extents than are shown, and of
@@ -68,6 +71,19 @@ pub struct ObjectTierInfo {
     pub segments: u64,
 }
 
+/// Part of an object that one node of a cluster holds in one tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObjectNodeInfo {
+    /// Id of the node.
+    pub node: u64,
+    /// Tier of the node.
+    pub tier: ObjectLocation,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Those of them in copies of segments in which damage was found. They are read where they are intact.
+    pub suspect_bytes: u64,
+}
+
 /// Extent of an object, stored as one chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExtentInfo {
@@ -79,8 +95,10 @@ pub struct ExtentInfo {
     pub stored_bytes: u64,
     /// Encoding of the chunk.
     pub encoding: String,
-    /// Location of the extent.
+    /// Location of the extent, as the responding node reads it.
     pub tier: ObjectLocation,
+    /// Nodes with a copy of the segment; empty on a server without peers.
+    pub nodes: Vec<u64>,
     /// Id of the segment.
     pub segment: u64,
     /// State of the segment.

@@ -1,9 +1,9 @@
-//! Status of a server in one document: in a cluster that of the responding node.
+//! Status of a server in one document: in a cluster that of the responding node, with those of all nodes.
 //!
 //! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
-use crate::{Health, HealthFinding, PolicyStatus};
+use crate::{ClusterNodeReport, Health, HealthFinding, PolicyStatus};
 use mlgw_common::Tier;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ pub struct Status {
     pub node: String,
     /// State of the server.
     pub state: ServerState,
-    /// Severity of the worst finding.
+    /// Severity of the worst finding, of all nodes.
     pub health: Health,
-    /// Findings with advice, worst first.
+    /// Findings with advice, worst first. In a cluster those of all nodes, each once.
     pub findings: Vec<HealthFinding>,
     /// Start time of the server.
     pub started: String,
@@ -48,6 +48,8 @@ pub struct Status {
     /// The duty node of the cluster, which has buckets, datasets, jobs and policies; absent on that node
     /// itself, and on a server without peers.
     pub duty_node: Option<String>,
+    /// All nodes of the cluster, by id, with their figures; empty on a server without peers.
+    pub nodes: Vec<ClusterNodeReport>,
 }
 
 /// The S3 endpoint.

@@ -1,6 +1,6 @@
 //! Formatting of figures: rates, times, sizes, and the tables of `status` and `top`.
 
-use super::output::{TextTable, columns};
+use super::output::TextTable;
 use mlgw_api::{HealthFinding, OperationStatus, SyncStatus, TierStatus};
 use mlgw_common::ByteSize;
 
@@ -63,7 +63,7 @@ pub(super) fn operations(done: &[OperationStatus], seconds: f64) -> TextTable {
             ]
         })
         .collect();
-    let head = &["OPERATION", "PER SECOND", "FAILED", "REFUSED", "IN", "OUT", "P50", "P99"];
+    let head = vec!["OPERATION", "PER SECOND", "FAILED", "REFUSED", "IN", "OUT", "P50", "P99"];
     TextTable { head, rows }
 }
 
@@ -81,17 +81,17 @@ pub(super) fn tiers(tiers: &[TierStatus]) -> TextTable {
             tier.quarantined_blocks.to_string(),
         ]
     };
-    let head = &["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "BAD BLOCKS"];
+    let head = vec!["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "BAD BLOCKS"];
     TextTable { head, rows: tiers.iter().map(row).collect() }
 }
 
-/// Formats the syncs since the start, by kind of file. Kinds without a sync are omitted.
-pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
+/// Returns the syncs since the start, by kind of file, as a table. Kinds without a sync are omitted.
+pub(super) fn syncs(syncs: &[SyncStatus]) -> TextTable {
     let row = |sync: &SyncStatus| {
         vec![sync.file.clone(), sync.count.to_string(), time(sync.p50_seconds), time(sync.p99_seconds)]
     };
-    let rows: Vec<_> = syncs.iter().filter(|sync| sync.count > 0).map(row).collect();
-    columns(&["SYNCS OF", "COUNT", "P50", "P99"], &rows)
+    let rows = syncs.iter().filter(|sync| sync.count > 0).map(row).collect();
+    TextTable { head: vec!["SYNCS OF", "COUNT", "P50", "P99"], rows }
 }
 
 /// Returns the findings and the advice for each.

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
-use mlgw_api::{ExtentInfo, ObjectInfo, ObjectTierInfo, OriginObjectInfo};
+use mlgw_api::{ExtentInfo, ObjectInfo, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo};
 use mlgw_common::ByteSize;
 
 /// Maximum number of extents in a table. `--output json` has all.
@@ -62,6 +62,7 @@ fn show(object: &ObjectInfo) -> String {
     };
     let tiers: Vec<_> = object.tiers.iter().map(tier).collect();
     let tiers = columns(&["TIER", "BYTES", "STORED", "SEGMENTS"], &tiers);
+    let nodes = nodes(&object.nodes);
     let extent = |extent: &ExtentInfo| {
         vec![
             extent.first.to_string(),
@@ -69,6 +70,7 @@ fn show(object: &ObjectInfo) -> String {
             size(extent.stored_bytes),
             extent.encoding.clone(),
             extent.tier.to_string(),
+            extent.nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
             format!("{:016x}", extent.segment),
             extent.segment_state.to_string(),
             extent.offset.to_string(),
@@ -76,14 +78,27 @@ fn show(object: &ObjectInfo) -> String {
     };
     let extents: Vec<_> = object.extents.iter().take(EXTENTS_SHOWN).map(extent).collect();
     let extents =
-        columns(&["FROM", "BYTES", "STORED", "ENCODING", "TIER", "SEGMENT", "STATE", "OFFSET"], &extents);
+        columns(&["FROM", "BYTES", "STORED", "ENCODING", "TIER", "NODES", "SEGMENT", "STATE", "OFFSET"], &extents);
     let more = match (object.extents.len().saturating_sub(EXTENTS_SHOWN), object.whole) {
         (0, true) => String::new(),
         (more, true) => format!("{more} more extents: --output json shows all\n"),
         (_, false) if object.origin.is_some() => "the rest is fetched from the origin on read\n".to_owned(),
         (_, false) => "more extents exist than are shown\n".to_owned(),
     };
-    format!("{facts}{origin}\n{tiers}\n{extents}{more}")
+    format!("{facts}{origin}\n{tiers}{nodes}\n{extents}{more}")
+}
+
+/// Formats the bytes of an object on each node of a cluster.
+fn nodes(nodes: &[ObjectNodeInfo]) -> String {
+    if nodes.is_empty() {
+        return String::new();
+    }
+    let size = |bytes: u64| ByteSize(bytes).human();
+    let row = |on: &ObjectNodeInfo| {
+        vec![on.node.to_string(), on.tier.to_string(), size(on.bytes), size(on.suspect_bytes)]
+    };
+    let rows: Vec<_> = nodes.iter().map(row).collect();
+    format!("\n{}", columns(&["NODE", "TIER", "BYTES", "SUSPECT"], &rows))
 }
 
 fn origin_facts(origin: &OriginObjectInfo) -> Vec<(&'static str, String)> {

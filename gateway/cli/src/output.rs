@@ -105,13 +105,13 @@ pub fn aborted() -> CliError {
 
 /// A table whose columns are formatted later: as text, or on the page of `mlgw top`.
 pub(super) struct TextTable {
-    pub(super) head: &'static [&'static str],
+    pub(super) head: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
 impl std::fmt::Display for TextTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&columns(self.head, &self.rows))
+        f.write_str(&columns(&self.head, &self.rows))
     }
 }
 

@@ -1,11 +1,13 @@
-//! The command `mlgw status`: the state of the server, findings, and advice.
+//! The command `mlgw status`: the state of the server, or of all nodes of the cluster, findings, and advice.
 
 use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
-use super::output::{Out, counted, pairs, text_line};
+use super::nodes::{answered, named_findings, nodes_table, with_nodes};
+use super::output::{Out, TextTable, counted, pairs, text_line};
+use super::top::IntervalLoad;
 use super::{CliError, Global, discover};
 use http::Method;
-use mlgw_api::{CatalogueStatus, Health, HealthFinding, SettingList, Status};
+use mlgw_api::{CatalogueStatus, Health, HealthFinding, RecentStatus, SettingList, Status};
 use mlgw_common::ByteSize;
 use mlgw_config::{Address, SettingType as _};
 
@@ -57,20 +59,54 @@ pub(super) fn headline(status: &Status) -> String {
 
 fn show(status: &Status) -> String {
     let mut out = text_line(&headline(status));
-    for line in findings(&status.findings) {
+    for line in findings(&named_findings(status)) {
         out += &text_line(&line);
     }
     out += &format!("\n{}", facts(status));
-    if !status.tiers.is_empty() {
-        out += &format!("\n{}", tiers(&status.tiers));
+    if !status.nodes.is_empty() {
+        out += &format!("\n{}", nodes_table(&IntervalLoad::of_nodes(&status.nodes, None)));
     }
-    let recent = &status.recent;
-    out += &if recent.operations.is_empty() {
-        format!("\nNo request in the last {:.0} s.\n", recent.seconds)
+    let tiers = all_tiers(status);
+    if !tiers.rows.is_empty() {
+        out += &format!("\n{tiers}");
+    }
+    let (seconds, operations) = recent_operations(status);
+    out += &if operations.rows.is_empty() {
+        format!("\nNo request in the last {seconds:.0} s.\n")
     } else {
-        format!("\nIn the last {:.0} s:\n{}", recent.seconds, operations(&recent.operations, recent.seconds))
+        format!("\nIn the last {seconds:.0} s:\n{operations}")
     };
-    format!("{out}\n{}", syncs(&status.syncs))
+    format!("{out}\n{}", all_syncs(status))
+}
+
+/// Returns the tiers of the server, or of all nodes of the cluster.
+pub(super) fn all_tiers(status: &Status) -> TextTable {
+    match status.nodes.is_empty() {
+        true => tiers(&status.tiers),
+        false => {
+            with_nodes(answered(&status.nodes).map(|(node, figures)| (node, tiers(&figures.tiers))))
+        }
+    }
+}
+
+/// Returns the operations of the last minute, or since the start, and the longest of these periods in seconds.
+fn recent_operations(status: &Status) -> (f64, TextTable) {
+    let table = |recent: &RecentStatus| operations(&recent.operations, recent.seconds);
+    if status.nodes.is_empty() {
+        return (status.recent.seconds, table(&status.recent));
+    }
+    let recent = || answered(&status.nodes).map(|(node, figures)| (node, &figures.recent));
+    let seconds = recent().map(|(_, recent)| recent.seconds).fold(0.0, f64::max);
+    (seconds, with_nodes(recent().map(|(node, recent)| (node, table(recent)))))
+}
+
+fn all_syncs(status: &Status) -> TextTable {
+    match status.nodes.is_empty() {
+        true => syncs(&status.syncs),
+        false => {
+            with_nodes(answered(&status.nodes).map(|(node, figures)| (node, syncs(&figures.syncs))))
+        }
+    }
 }
 
 /// Formats the facts about the server. Another node than the duty node of a cluster has no policy and no jobs
@@ -146,6 +182,7 @@ fn policy(policy: &mlgw_api::PolicyStatus) -> String {
 mod tests {
     use super::{metrics_client, show};
     use crate::client::{Client, ServerTarget};
+    use crate::nodes::tests::of_three;
     use mlgw_api::{Health, HealthFinding, SettingList};
     use mlgw_common::Secret;
     use mlgw_testing::sample_status::healthy;
@@ -187,6 +224,21 @@ mod tests {
         let gateway = show(&status);
         assert!(!gateway.contains("TIER") && gateway.contains("SYNCS OF"), "{gateway}");
         assert!(!show(&healthy()).contains("duty node"));
+    }
+
+    #[test]
+    fn the_status_of_a_cluster_has_all_nodes() {
+        let text = show(&of_three());
+        for says in [
+            "\nNODE  NAME  STATE      UP",
+            "\n3     n3    no answer: it does not answer",
+            "\nNODE  TIER  OBJECTS",
+            "\n2     hot   1000",
+            "\nNODE  OPERATION",
+            "\nNODE  SYNCS OF",
+        ] {
+            assert!(text.contains(says), "{says:?} is missing in\n{text}");
+        }
     }
 
     #[test]

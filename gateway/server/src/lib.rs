@@ -13,6 +13,7 @@
 //! which stores nothing. The first two have the same engine. A server without peers and the duty node of a
 //! cluster run jobs, rules and write-back over it, and have the whole admin API.
 
+mod admin_calls;
 mod banner;
 mod bring_up;
 mod duty;

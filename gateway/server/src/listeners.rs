@@ -125,6 +125,7 @@ pub(super) struct DutyAdmin(ArcSwapOption<DutyRoutes>);
 
 struct DutyRoutes {
     admin: Arc<Admin>,
+    nodes: Router,
     all: Router,
     api: Router,
     probes: Router,
@@ -136,6 +137,7 @@ impl DutyAdmin {
         let router = |served| serve::router(admin, served);
         self.0.store(Some(Arc::new(DutyRoutes {
             admin: Arc::clone(admin),
+            nodes: serve::node_router(admin),
             all: router(ServedRoutes::All),
             api: router(ServedRoutes::Api),
             probes: router(ServedRoutes::Probes),
@@ -150,6 +152,11 @@ impl DutyAdmin {
     /// Returns the state of the whole API, if it is served.
     pub(super) fn current(&self) -> Option<Arc<Admin>> {
         self.0.load().as_ref().map(|routes| Arc::clone(&routes.admin))
+    }
+
+    /// Returns the routes for requests of other nodes, if the whole API is served.
+    pub(super) fn node_routes(&self) -> Option<Router> {
+        self.0.load().as_ref().map(|routes| routes.nodes.clone())
     }
 
     fn routes(&self, served: ServedRoutes) -> Option<Router> {

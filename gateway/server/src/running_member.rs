@@ -5,6 +5,7 @@
 //! Nothing is stored here besides `admin.json` and lines of the audit log.
 
 use super::ServeError;
+use super::admin_calls::ServedAdmin;
 use super::banner::{self, BannerFacts};
 use super::bring_up::StorageParts;
 use super::duty::StorageDuty;
@@ -165,8 +166,9 @@ impl RunningMember {
             edge,
             memory: memory.clone(),
             metrics: shared.metrics,
-            admin: AdminApi::Member(Arc::clone(&admin), whole_api),
+            admin: AdminApi::Member(Arc::clone(&admin), Arc::clone(&whole_api)),
         });
+        cluster.serve_admin(Arc::new(ServedAdmin::new(&admin, whole_api)));
         match gateways {
             Some(gateways) => serve_peers(cluster, gateways, memory, &listeners),
             None => cluster.set_serving(),
@@ -211,6 +213,7 @@ impl RunningMember {
         if let Some(duty) = self.duty {
             duty.stop().await;
         }
+        self.admin.cluster.stop_admin();
         self.listeners.close_side().await;
         stop_traces(&self.admin.metrics).await;
         remove_admin_file(&self.admin_file);
@@ -286,6 +289,7 @@ pub(super) fn member_admin(parts: &MemberParts<'_>, shared: &AdminShared) -> Mem
         is_waiting: false,
         catalogue: parts.catalogue.clone(),
         storage: parts.storage.map(storage_of),
+        forwarding_plan: tokio::sync::Mutex::default(),
     }
 }
 

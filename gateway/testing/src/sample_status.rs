@@ -93,5 +93,6 @@ pub fn healthy() -> Status {
             open_files_max: 1 << 20,
         },
         duty_node: None,
+        nodes: vec![],
     }
 }

@@ -5,7 +5,7 @@ use super::document::assert_schema_of;
 use crate::ApiError;
 use crate::cluster::{audited_token, cluster_findings, cluster_info};
 use crate::cluster_leaving::copies_of;
-use crate::member::other_node;
+use crate::forwarded::{duty_elsewhere, failure, other_node};
 use crate::probes::{StorageReadiness, member_obstacle};
 use http::{Method, StatusCode};
 use mlgw_api::{
@@ -19,8 +19,7 @@ use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState};
 use mlgw_metadata::{BarrierError, ProposeError};
 use mlgw_node::{
-    ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts,
-    LeavingNode, NewToken, NodeStatus,
+    ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts, LeavingNode, NewToken, NodeStatus, AdminCallError,
 };
 use serde_json::{Value, json};
 
@@ -356,13 +355,35 @@ fn a_member_is_ready_while_it_can_answer() {
 }
 
 #[test]
-fn a_member_names_the_node_that_has_a_path() {
+fn a_member_names_the_node_that_has_its_own_tiers() {
     let mut status = healthy();
-    let refused = other_node(&status, "/v1/buckets");
+    let refused = other_node(&status, "/v1/tiers");
     assert_eq!((refused.status.as_u16(), refused.code), (421, "OtherNode"));
-    let begin = "In a cluster one node has /v1/buckets: node 1 (n1, 10.0.0.1:9002).";
+    let begin = "/v1/tiers belongs to one node, at present only of node 1 (n1, 10.0.0.1:9002).";
     assert!(refused.message.starts_with(begin), "{}", refused.message);
     status.nodes.clear();
-    let message = other_node(&status, "/v1/buckets").message;
-    assert!(message.contains("/v1/buckets: the duty node, which this node does not know."), "{message}");
+    let message = other_node(&status, "/v1/tiers").message;
+    assert!(message.contains("only of the duty node."), "{message}");
+}
+
+#[test]
+fn a_request_is_forwarded_to_the_duty_node_if_that_is_another_one() {
+    let mut status = healthy();
+    assert_eq!(duty_elsewhere(&status), Ok(NodeId(1)));
+    status.nodes[0].is_own = true;
+    let refused = duty_elsewhere(&status).unwrap_err();
+    assert_eq!((refused.status.as_u16(), refused.code), (503, "NoDutyNode"), "no node forwards to itself");
+    status.nodes.clear();
+    assert_eq!(duty_elsewhere(&status).unwrap_err().code, "NoDutyNode");
+}
+
+#[test]
+fn a_request_whose_outcome_is_unknown_is_told_apart_from_one_that_was_not_sent() {
+    let why = || "cut".to_owned();
+    let not_sent = failure(&healthy(), &AdminCallError::NotSent(why()));
+    assert_eq!((not_sent.status.as_u16(), not_sent.code), (503, "DutyNodeSilent"));
+    assert!(not_sent.message.contains("node 1 (n1, 10.0.0.1:9002), did not get the request: cut."));
+    let lost = failure(&healthy(), &AdminCallError::Unknown(why()));
+    assert_eq!((lost.status.as_u16(), lost.code), (503, "DutyNodeLost"));
+    assert!(lost.message.contains("may have carried out the request"), "{}", lost.message);
 }

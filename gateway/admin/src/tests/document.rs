@@ -5,17 +5,17 @@ use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
     BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterAuthorityChange, ClusterCopiesInfo,
     ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
-    ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeRole, ClusterNodeState,
-    ClusterUpgradeInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind,
-    DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo, DecisionList,
-    DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult, DrainNodeRequest,
-    ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo,
-    KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey,
-    ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest,
-    RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo, ResidencyInfo, ResidencyTier,
-    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
-    TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner,
-    UpstreamProtocol, UsedInfo,
+    ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeReport, ClusterNodeRole,
+    ClusterNodeState, ClusterUpgradeInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
+    DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
+    DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
+    DrainNodeRequest, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest,
+    KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset,
+    NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo,
+    PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo,
+    ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SilentNode,
+    SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep,
+    UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -132,11 +132,14 @@ fn objects_match_their_schemas() {
         stored_bytes: 1,
         encoding: "raw".into(),
         tier: ObjectLocation::Hot,
+        nodes: vec![1, 2],
         segment: 1,
         segment_state: ExtentState::Open,
         offset: 1,
     };
+    let on_node = ObjectNodeInfo { node: 1, tier: ObjectLocation::Hot, bytes: 1, suspect_bytes: 1 };
     let object = ObjectInfo {
+        nodes: vec![on_node],
         tiers: vec![ObjectTierInfo { tier: ObjectLocation::Hot, bytes: 1, stored_bytes: 1, segments: 1 }],
         extents: vec![extent],
         ..super::policy::object()
@@ -202,6 +205,17 @@ fn answers_match_their_schemas() {
     status.findings =
         vec![HealthFinding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
     status.recent.sync_p99_seconds = None;
+    let name = || "n".to_owned();
+    status.nodes = vec![
+        ClusterNodeReport {
+            node: 1,
+            name: name(),
+            own: true,
+            silent: None,
+            figures: Some(status.clone().into()),
+        },
+        ClusterNodeReport { node: 2, name: name(), own: false, silent: Some("s".into()), figures: None },
+    ];
     assert_schema_of("Status", &status);
 }
 
@@ -319,6 +333,7 @@ fn compaction_matches_its_schema() {
         ..DecisionInfo::default()
     };
     let other = DecisionInfo {
+        node: Some(2),
         segment: Some(1),
         bucket: Some("b".into()),
         key: Some("k".into()),
@@ -327,7 +342,8 @@ fn compaction_matches_its_schema() {
         error: Some("e".into()),
         ..decision.clone()
     };
-    assert_schema_of("DecisionList", &DecisionList { decisions: vec![decision, other] });
+    let silent = vec![SilentNode { node: 3, name: "n3".into(), reason: "r".into() }];
+    assert_schema_of("DecisionList", &DecisionList { decisions: vec![decision, other], silent });
     assert_schema_of("MovesInfo", &MovesInfo::default());
     assert_schema_of("MovesInfo", &MovesInfo { until_orders: Some(1), ..MovesInfo::default() });
 }

@@ -26,7 +26,7 @@ const ONCE: [&str; 7] = [
 ];
 
 /// Metrics that every storage node exposes from its start.
-const OF_STORAGE: [&str; 25] = [
+const OF_STORAGE: [&str; 26] = [
     "mlgw_compression_bytes_total",
     "mlgw_compression_chunks_total",
     "mlgw_connections",
@@ -42,6 +42,7 @@ const OF_STORAGE: [&str; 25] = [
     "mlgw_queue_wait_seconds",
     "mlgw_raft_applied_entries_total",
     "mlgw_raft_log_bytes",
+    "mlgw_segment_dirs_refused",
     "mlgw_segments_held_back",
     "mlgw_sync_duration_seconds",
     "mlgw_sync_total",

@@ -144,6 +144,7 @@ pub(super) fn object() -> ObjectInfo {
         body_id: 1,
         parts: 0,
         tiers: vec![],
+        nodes: vec![],
         extents: vec![],
         whole: true,
         origin: None,

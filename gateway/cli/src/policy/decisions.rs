@@ -1,12 +1,12 @@
 //! The command `mlgw policy decisions`.
 
 use crate::client::Client;
-use crate::output::{Out, columns};
+use crate::output::{Out, columns, text_line};
 use crate::server_name::ServerName;
 use crate::word_arg::word_of;
 use crate::{CliError, Global, discover, path_segment};
 use clap::Args;
-use mlgw_api::{DecisionAction, DecisionInfo, DecisionList};
+use mlgw_api::{DecisionAction, DecisionInfo, DecisionList, SilentNode};
 use mlgw_common::ByteSize;
 
 #[derive(Debug, Args)]
@@ -31,8 +31,17 @@ pub(super) async fn run(args: DecisionsArgs, global: &Global, out: Out) -> Resul
 }
 
 fn list(list: &DecisionList) -> String {
-    let rows: Vec<_> = list.decisions.iter().map(row).collect();
-    columns(&["TIME", "KIND", "SUBJECT", "FROM", "TO", "BYTES", "REASON", "OUTCOME"], &rows)
+    let head = ["TIME", "KIND", "SUBJECT", "FROM", "TO", "BYTES", "REASON", "OUTCOME"];
+    let is_clustered = !list.silent.is_empty() || list.decisions.iter().any(|of| of.node.is_some());
+    if !is_clustered {
+        return columns(&head, &list.decisions.iter().map(row).collect::<Vec<_>>());
+    }
+    let node = |of: &DecisionInfo| of.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+    let with_node = |of: &DecisionInfo| [vec![node(of)], row(of)].concat();
+    let rows: Vec<_> = list.decisions.iter().map(with_node).collect();
+    let silent = |of: &SilentNode| text_line(&format!("node {} {}: no answer: {}", of.node, of.name, of.reason));
+    let silent: String = list.silent.iter().map(silent).collect();
+    columns(&[&["NODE"], &head[..]].concat(), &rows) + &silent
 }
 
 fn row(decision: &DecisionInfo) -> Vec<String> {
@@ -71,8 +80,22 @@ fn what(decision: &DecisionInfo) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::row;
-    use mlgw_api::{DecisionAction, DecisionInfo, DecisionLocation, DecisionResult, DecisionTrigger};
+    use super::{list, row};
+    use mlgw_api::{
+        DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, SilentNode,
+    };
+
+    #[test]
+    fn a_list_of_a_cluster_names_the_nodes() {
+        let decision = DecisionInfo { time: "T".into(), segment: Some(9), count: 1, ..DecisionInfo::default() };
+        let alone = DecisionList { decisions: vec![decision.clone()], silent: vec![] };
+        assert!(list(&alone).starts_with("TIME"), "{}", list(&alone));
+        let decisions = vec![DecisionInfo { node: Some(2), ..decision }];
+        let silent = vec![SilentNode { node: 3, name: "n3".into(), reason: "it does not answer".into() }];
+        let text = list(&DecisionList { decisions, silent });
+        assert!(text.starts_with("NODE  TIME") && text.contains("\n2     T"), "{text}");
+        assert!(text.ends_with("\nnode 3 n3: no answer: it does not answer\n"), "{text}");
+    }
 
     #[test]
     fn a_row_has_the_object_and_the_reason() {

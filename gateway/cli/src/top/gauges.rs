@@ -70,8 +70,16 @@ fn samples<'t>(metrics: &'t str, name: &'t str, labels: &'t [&str]) -> impl Iter
     })
 }
 
-/// Returns the gauges of a server.
+/// Returns the gauges of a server. In a cluster they are those of the responding node, which they name.
 pub(super) fn gauges(look: &StatusPair) -> Vec<TopGauge> {
+    let mut gauges = gauges_of_server(look);
+    if let Some(own) = look.now.nodes.iter().find(|report| report.own) {
+        gauges.iter_mut().for_each(|gauge| gauge.name = format!("node {} {}", own.node, gauge.name));
+    }
+    gauges
+}
+
+fn gauges_of_server(look: &StatusPair) -> Vec<TopGauge> {
     let size = |bytes: f64| ByteSize(bytes as u64).human();
     let gauge = |name: &str, part: f64, whole: f64, text| {
         let ratio = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };

@@ -1,41 +1,124 @@
-//! Load of a server between two refreshes of `mlgw top`; at the first one, that of the last minute.
+//! Load of a server, or of the nodes of a cluster, between two refreshes of `mlgw top`; at the first one, that
+//! of the last minute.
 
 use super::StatusPair;
-use mlgw_api::{OperationStatus, Status};
+use mlgw_api::{ClusterNodeReport, OperationStatus, RecentStatus, ReportedFigures, Status, SyncStatus};
 use mlgw_common::histogram::{BUCKETS, Durations};
+use std::time::Duration;
 
 /// Load between two refreshes.
-pub(super) struct IntervalLoad {
-    pub(super) seconds: f64,
-    pub(super) operations: Vec<OperationStatus>,
+pub(crate) struct IntervalLoad {
+    pub(crate) seconds: f64,
+    pub(crate) operations: Vec<OperationStatus>,
     pub(super) syncs: u64,
-    pub(super) cpu_seconds: Option<f64>,
+    pub(crate) cpu_seconds: Option<f64>,
 }
 
-impl IntervalLoad {
-    pub(super) fn of(look: &StatusPair) -> Self {
-        let now = &look.now;
-        let Some((before, over)) = &look.before else {
-            let recent = &now.recent;
-            return Self {
-                seconds: recent.seconds,
-                operations: recent.operations.clone(),
-                syncs: recent.syncs,
-                cpu_seconds: None,
-            };
-        };
-        let syncs = |status: &Status| status.syncs.iter().map(|sync| sync.count).sum::<u64>();
-        let grown = now.s3.operations.iter().map(|done| since(done, before));
+/// What the load of a server or a node is computed from.
+#[derive(Clone, Copy)]
+struct LoadSource<'a> {
+    started: &'a str,
+    operations: &'a [OperationStatus],
+    recent: &'a RecentStatus,
+    syncs: &'a [SyncStatus],
+    cpu_seconds: f64,
+}
+
+impl<'a> LoadSource<'a> {
+    fn of_server(status: &'a Status) -> Self {
         Self {
-            seconds: over.as_secs_f64(),
-            operations: grown.filter(|done| done.requests > 0).collect(),
-            syncs: syncs(now).saturating_sub(syncs(before)),
-            cpu_seconds: Some((now.process.cpu_seconds - before.process.cpu_seconds).max(0.0)),
+            started: &status.started,
+            operations: &status.s3.operations,
+            recent: &status.recent,
+            syncs: &status.syncs,
+            cpu_seconds: status.process.cpu_seconds,
         }
     }
 
+    fn of_node(figures: &'a ReportedFigures) -> Self {
+        Self {
+            started: &figures.started,
+            operations: &figures.s3.operations,
+            recent: &figures.recent,
+            syncs: &figures.syncs,
+            cpu_seconds: figures.process.cpu_seconds,
+        }
+    }
+
+    fn sync_count(self) -> u64 {
+        self.syncs.iter().map(|sync| sync.count).sum()
+    }
+
+    /// Returns the load since `before`. Counters of another process cannot be compared.
+    fn since(self, before: Option<(Self, Duration)>) -> IntervalLoad {
+        let Some((before, over)) = before.filter(|(before, _)| before.started == self.started) else {
+            return IntervalLoad {
+                seconds: self.recent.seconds,
+                operations: self.recent.operations.clone(),
+                syncs: self.recent.syncs,
+                cpu_seconds: None,
+            };
+        };
+        let grown = self.operations.iter().map(|done| since(done, before.operations));
+        IntervalLoad {
+            seconds: over.as_secs_f64(),
+            operations: grown.filter(|done| done.requests > 0).collect(),
+            syncs: self.sync_count().saturating_sub(before.sync_count()),
+            cpu_seconds: Some((self.cpu_seconds - before.cpu_seconds).max(0.0)),
+        }
+    }
+}
+
+impl IntervalLoad {
+    /// Returns the load of the server, or of all nodes of the cluster together.
+    pub(super) fn of(look: &StatusPair) -> Self {
+        let before = look.before.as_ref().map(|(before, over)| (before, *over));
+        if look.now.nodes.is_empty() {
+            let before = before.map(|(before, over)| (LoadSource::of_server(before), over));
+            return LoadSource::of_server(&look.now).since(before);
+        }
+        let nodes = Self::of_nodes(&look.now.nodes, before);
+        Self::sum(nodes.into_iter().filter_map(|(_, load)| load))
+    }
+
+    /// Returns the load of each node; none of a node that gives no answer.
+    pub(crate) fn of_nodes<'a>(
+        nodes: &'a [ClusterNodeReport],
+        before: Option<(&Status, Duration)>,
+    ) -> Vec<(&'a ClusterNodeReport, Option<Self>)> {
+        let load = |report: &'a ClusterNodeReport| {
+            let figures = report.figures.as_ref()?;
+            let then = before.and_then(|(before, over)| {
+                let then = before.nodes.iter().find(|then| then.node == report.node)?;
+                Some((LoadSource::of_node(then.figures.as_ref()?), over))
+            });
+            Some(LoadSource::of_node(figures).since(then))
+        };
+        nodes.iter().map(|report| (report, load(report))).collect()
+    }
+
+    /// Returns the load of several nodes together, over the longest of their intervals.
+    fn sum(loads: impl Iterator<Item = Self>) -> Self {
+        let none = Self { seconds: 0.0, operations: Vec::new(), syncs: 0, cpu_seconds: None };
+        loads.fold(none, |mut all, load| {
+            all.seconds = all.seconds.max(load.seconds);
+            all.syncs += load.syncs;
+            all.cpu_seconds = match (all.cpu_seconds, load.cpu_seconds) {
+                (Some(a), Some(b)) => Some(a + b),
+                (one, None) | (None, one) => one,
+            };
+            for done in load.operations {
+                match all.operations.iter_mut().find(|known| known.operation == done.operation) {
+                    Some(known) => *known = together(known, &done),
+                    None => all.operations.push(done),
+                }
+            }
+            all
+        })
+    }
+
     /// Returns the sum over all operations.
-    pub(super) fn total(&self) -> OperationStatus {
+    pub(crate) fn total(&self) -> OperationStatus {
         let sum = |of: fn(&OperationStatus) -> u64| self.operations.iter().map(of).sum();
         let mut all = Durations::default();
         self.operations.iter().for_each(|done| all.add(&durations(done)));
@@ -74,9 +157,17 @@ fn of_durations(
     }
 }
 
+/// Returns the same operation on two nodes as one.
+fn together(a: &OperationStatus, b: &OperationStatus) -> OperationStatus {
+    let mut all = durations(a);
+    all.add(&durations(b));
+    let counts = [a.requests + b.requests, a.errors + b.errors, a.refused + b.refused];
+    of_durations(&a.operation, all, counts, [a.bytes_in + b.bytes_in, a.bytes_out + b.bytes_out])
+}
+
 /// Returns the difference of an operation to its counters in `before`.
-fn since(done: &OperationStatus, before: &Status) -> OperationStatus {
-    let Some(then) = before.s3.operations.iter().find(|then| then.operation == done.operation) else {
+fn since(done: &OperationStatus, before: &[OperationStatus]) -> OperationStatus {
+    let Some(then) = before.iter().find(|then| then.operation == done.operation) else {
         return done.clone();
     };
     let counts = [
@@ -86,4 +177,37 @@ fn since(done: &OperationStatus, before: &Status) -> OperationStatus {
     ];
     let bytes = [done.bytes_in.saturating_sub(then.bytes_in), done.bytes_out.saturating_sub(then.bytes_out)];
     of_durations(&done.operation, durations(done).since(&durations(then)), counts, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IntervalLoad, StatusPair};
+    use crate::nodes::tests::of_three;
+    use mlgw_testing::sample_status::operation;
+    use std::time::Duration;
+
+    #[test]
+    fn the_load_of_a_cluster_is_that_of_all_nodes_that_answer() {
+        let first = StatusPair::first(of_three());
+        let total = IntervalLoad::of(&first).total();
+        assert_eq!((total.requests, total.bytes_out), (120_000, 120_000 * 4096));
+
+        let (before, mut now) = (of_three(), of_three());
+        for (at, gets) in [(0, 1_000_300), (1, 1_000_050)] {
+            let figures = now.nodes[at].figures.as_mut().unwrap();
+            figures.s3.operations = vec![operation("GetObject", gets)];
+        }
+        let look = StatusPair { before: Some((before, Duration::from_secs(2))), ..StatusPair::first(now) };
+        let load = IntervalLoad::of(&look);
+        assert_eq!((load.total().requests, load.operations.len(), load.seconds), (350, 1, 2.0));
+    }
+
+    #[test]
+    fn a_node_that_was_started_again_shows_its_last_minute() {
+        let (before, mut now) = (of_three(), of_three());
+        now.nodes[1].figures.as_mut().unwrap().started = "2026-11-21T00:00:00.000Z".into();
+        let loads = IntervalLoad::of_nodes(&now.nodes, Some((&before, Duration::from_secs(2))));
+        let requests = |at: usize| loads[at].1.as_ref().map(|load| load.total().requests);
+        assert_eq!([requests(0), requests(1), requests(2)], [Some(0), Some(60_000), None]);
+    }
 }

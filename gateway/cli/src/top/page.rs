@@ -1,17 +1,18 @@
 //! Output of `mlgw top`: a page for a terminal, or one line.
 //!
 //! Pure: the same two statuses make the same page. Figures cover the time between two refreshes. Those of the
-//! first one cover the last minute.
+//! first one cover the last minute. In a cluster they are those of all nodes that answer.
 
 use super::super::CliError;
-use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, time};
+use super::super::figures::{age, byte_rate, findings, operations, rate, time};
 use super::super::job::progress_line;
-use super::super::status::headline;
+use super::super::nodes::{answered, named_findings, nodes_table};
+use super::super::status::{all_tiers, headline};
 use super::StatusPair;
 use super::gauges::gauges;
 use super::load::IntervalLoad;
 use super::sections::{BOLD, CRITICAL, PageSection, WARNING, draw};
-use mlgw_api::{Health, JobInfo, Status};
+use mlgw_api::{ClusterNodeReport, Health, JobInfo, Status, TierStatus};
 use mlgw_common::ByteSize;
 use ratatui::Frame;
 use ratatui::style::Style;
@@ -22,7 +23,7 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
     let (now, load) = (&look.now, IntervalLoad::of(look));
     let mut head =
         vec![Line::styled(headline(now) + ", up " + &age(now.uptime_seconds), of_health(now.health))];
-    head.extend(findings(&now.findings).into_iter().map(|line| {
+    head.extend(findings(&named_findings(now)).into_iter().map(|line| {
         let style = match line.split_once(' ') {
             Some(("", _)) | None => Style::new(),
             Some(("CRITICAL", _)) => CRITICAL,
@@ -30,15 +31,25 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
         };
         Line::styled(line, style)
     }));
-    let sections = [
-        PageSection::Lines(head),
-        PageSection::Figures(vec![(requests(&load), BOLD), (machine(now, &load), Style::new())]),
+    let mut figures = vec![(requests(&load), BOLD)];
+    if now.nodes.is_empty() {
+        figures.push((machine(now, &load), Style::new()));
+    }
+    let nodes = (!now.nodes.is_empty()).then(|| PageSection::Columns(nodes_table(&node_loads(look))));
+    let first = [PageSection::Lines(head), PageSection::Figures(figures)];
+    let rest = [
         PageSection::Gauges(gauges(look)),
-        PageSection::Columns(tiers(&now.tiers)),
+        PageSection::Columns(all_tiers(now)),
         PageSection::Lines(jobs(&look.jobs)),
         PageSection::Columns(operations(&load.operations, load.seconds)),
     ];
-    draw(frame, sections);
+    draw(frame, first.into_iter().chain(nodes).chain(rest));
+}
+
+/// Returns the load of each node since the refresh before.
+fn node_loads(look: &StatusPair) -> Vec<(&ClusterNodeReport, Option<IntervalLoad>)> {
+    let before = look.before.as_ref().map(|(before, over)| (before, *over));
+    IntervalLoad::of_nodes(&look.now.nodes, before)
 }
 
 /// Draws the page that is shown while the server does not answer.
@@ -93,9 +104,20 @@ const fn of_health(health: Health) -> Style {
 pub(super) fn line(look: &StatusPair) -> String {
     let (now, load) = (&look.now, IntervalLoad::of(look));
     let total = load.total();
-    let used: u64 = now.tiers.iter().filter(|tier| tier.is_authoritative()).map(|tier| tier.used_bytes).sum();
+    let of_nodes = || answered(&now.nodes).map(|(_, figures)| figures);
+    let (tiers, memory): (Vec<&TierStatus>, u64) = if now.nodes.is_empty() {
+        (now.tiers.iter().collect(), now.process.resident_bytes)
+    } else {
+        let memory = of_nodes().map(|figures| figures.process.resident_bytes).sum();
+        (of_nodes().flat_map(|figures| &figures.tiers).collect(), memory)
+    };
+    let used = tiers.iter().filter(|tier| tier.is_authoritative()).map(|tier| tier.used_bytes).sum();
+    let nodes = match now.nodes.len() {
+        0 => String::new(),
+        all => format!(" nodes={}/{all}", of_nodes().count()),
+    };
     format!(
-        "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}\n",
+        "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}{nodes}\n",
         now.state,
         now.health.name(),
         rate(total.requests, load.seconds),
@@ -107,7 +129,7 @@ pub(super) fn line(look: &StatusPair) -> String {
         byte_rate(total.bytes_out, load.seconds),
         rate(load.syncs, load.seconds),
         ByteSize(used).human(),
-        ByteSize(now.process.resident_bytes).human(),
+        ByteSize(memory).human(),
     )
 }
 
@@ -118,6 +140,7 @@ mod tests {
     use super::{line, page, unreachable};
     use crate::CliError;
     use crate::job::tests::a_job;
+    use crate::nodes::tests::of_three;
     use mlgw_api::{Health, HealthFinding};
     use mlgw_testing::sample_status::{healthy, operation};
     use ratatui::backend::TestBackend;
@@ -210,6 +233,25 @@ q: quit
         let first = StatusPair::first(healthy());
         assert!(text(&first, 120, 40).contains("requests 1000/s"));
         assert!(line(&first).starts_with("ready ok requests/s=1000 failed=0 "), "{}", line(&first));
+    }
+
+    #[test]
+    fn the_page_of_a_cluster_has_all_nodes() {
+        let look = StatusPair::first(of_three());
+        let text = text(&look, 160, 40);
+        for says in [
+            "requests 2000/s  failed 0",
+            "NODE  NAME  STATE  ",
+            "2     n2    ready",
+            "3     n3    no answer: it does not answer",
+            "NODE  TIER  OBJECTS",
+            "2     hot   1000",
+        ] {
+            assert!(text.contains(says), "{says:?} is missing in\n{text}");
+        }
+        let line = line(&look);
+        assert!(line.contains(" requests/s=2000 ") && line.ends_with(" nodes=2/3\n"), "{line}");
+        assert!(line.contains(" used=20.0 GiB memory=144.0 MiB"), "{line}");
     }
 
     #[test]

@@ -1,0 +1,282 @@
+//! Requests to the admin API that this node sends to other nodes: one request to the duty node, or the same
+//! question to all nodes.
+//!
+//! The sending node has authenticated the caller, because the key of the commands on its host is known to it
+//! alone. A node never sends such a request on. A node that does not answer in time is reported as such, so an
+//! answer of the whole cluster never waits for it. Nothing is stored here.
+
+use crate::node::ClusterNode;
+use crate::numbers::ADMIN;
+use crate::peers::RunningTransport;
+use crate::refusals::{MALFORMED, refusal};
+use crate::streams::{member_body, peer_body};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use http_body::Body;
+use http_body_util::{BodyExt as _, Full, Limited};
+use mlgw_common::NodeId;
+use mlgw_common::limits::{NODE_PART_MS, NODES_ASKED_MAX};
+use mlgw_common::time::{Instant, timeout};
+use mlgw_formats::schema::{Node, NodeState};
+use mlgw_forwarding::{MemberBody, StreamFault};
+use mlgw_transport::{CallError, ServiceRefusal, StreamClass};
+use prost::Message;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time until a node has answered a question to all nodes.
+const PART_MAX: Duration = Duration::from_millis(NODE_PART_MS);
+
+/// Longest time until the head of the answer of the duty node. A request may list keys for nine minutes.
+const FORWARDED_MAX: Duration = Duration::from_mins(10);
+
+/// Status of an answer that has the part of a node.
+const OK: u16 = 200;
+
+/// A request to the admin API of another node, without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminCall {
+    /// HTTP method.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Access key of the caller, whom this node has authenticated.
+    pub access_key: String,
+    /// Address of the caller.
+    pub from: String,
+}
+
+/// Answer to a request to the admin API.
+pub struct AdminAnswer {
+    /// HTTP status.
+    pub status: u16,
+    /// Type of the content.
+    pub content_type: String,
+    /// The content.
+    pub body: MemberBody,
+}
+
+/// Serves requests to the admin API that other nodes send.
+pub trait AdminServer: Send + Sync + 'static {
+    /// Carries out a request that `from` sends.
+    fn serve(&self, from: NodeId, call: AdminCall, body: MemberBody) -> BoxFuture<'static, AdminAnswer>;
+}
+
+/// Answer of one node to a question to all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePart {
+    /// The node.
+    pub node: NodeId,
+    /// Its name; may be empty.
+    pub name: String,
+    /// Its answer, or the reason for which there is none.
+    pub answer: Result<Bytes, PartError>,
+}
+
+/// Reason for which a node gives no answer to a question to all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartError {
+    /// It does not answer the probes of this node, so it was not asked.
+    #[error("it does not answer")]
+    Silent,
+    /// It was asked, and its answer is late, refused or incomplete.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Error of a request to another node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdminCallError {
+    /// The node did not get the request.
+    #[error("{0}")]
+    NotSent(String),
+    /// The node may have carried out the request.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct CallMessage {
+    #[prost(string, tag = "1")]
+    method: String,
+    #[prost(string, tag = "2")]
+    target: String,
+    #[prost(string, tag = "3")]
+    access_key: String,
+    #[prost(string, tag = "4")]
+    from: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AnswerMessage {
+    #[prost(uint32, tag = "1")]
+    status: u32,
+    #[prost(string, tag = "2")]
+    content_type: String,
+}
+
+impl AdminCall {
+    fn encode(&self) -> Bytes {
+        let Self { method, target, access_key, from } = self.clone();
+        CallMessage { method, target, access_key, from }.encode_to_vec().into()
+    }
+
+    /// Decodes the head of a request.
+    ///
+    /// # Errors
+    /// If it is no message.
+    pub(crate) fn decode(head: &[u8]) -> Result<Self, ServiceRefusal> {
+        let malformed = |_| refusal(MALFORMED, "the head of a request to the admin API is malformed");
+        let CallMessage { method, target, access_key, from } = CallMessage::decode(head).map_err(malformed)?;
+        Ok(Self { method, target, access_key, from })
+    }
+}
+
+impl AdminAnswer {
+    /// Makes an answer whose content is `body`.
+    pub fn new<B>(status: u16, content_type: String, body: B) -> Self
+    where
+        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
+    {
+        let body = MemberBody::new(body.map_err(|error| -> StreamFault { Box::new(error) }));
+        Self { status, content_type, body }
+    }
+
+    /// Encodes the head of the answer.
+    pub(crate) fn encode_head(&self) -> Bytes {
+        let (status, content_type) = (self.status.into(), self.content_type.clone());
+        AnswerMessage { status, content_type }.encode_to_vec().into()
+    }
+}
+
+impl ClusterNode {
+    /// Serves requests to the admin API that other nodes send. Before this call they get a refusal.
+    pub fn serve_admin(&self, server: Arc<dyn AdminServer>) {
+        self.shared.services.serve_admin(Some(server));
+    }
+
+    /// Refuses requests to the admin API that other nodes send from now on.
+    pub fn stop_admin(&self) {
+        self.shared.services.serve_admin(None);
+    }
+
+    /// Sends a request to the admin API of a node, such as the duty node.
+    ///
+    /// # Errors
+    /// See [`AdminCallError`].
+    pub async fn send_admin(
+        &self,
+        node: NodeId,
+        call: &AdminCall,
+        body: Bytes,
+    ) -> Result<AdminAnswer, AdminCallError> {
+        if self.shared.probes.is_silent(node) {
+            return Err(AdminCallError::NotSent(PartError::Silent.to_string()));
+        }
+        open(&self.shared.transport, node, call, body, FORWARDED_MAX).await
+    }
+
+    /// Asks all other nodes that have ever served, several at once, and returns their answers by id. A node
+    /// has two seconds, and its answer at most `bytes_max` bytes.
+    pub async fn ask_nodes(&self, call: &AdminCall, bytes_max: usize) -> Vec<NodePart> {
+        let nodes = self.shared.catalogue.nodes();
+        let asked: Vec<Arc<Node>> = nodes.iter().filter(|node| self.is_asked(node)).cloned().collect();
+        let part = |node: Arc<Node>| {
+            let (transport, call) = (Arc::clone(&self.shared.transport), call.clone());
+            let is_silent = self.shared.probes.answers(node.node_id()) != Some(true);
+            async move {
+                let id = node.node_id();
+                let answer = match is_silent {
+                    true => Err(PartError::Silent),
+                    false => part_of(&transport, id, &call, bytes_max).await.map_err(PartError::Failed),
+                };
+                NodePart { node: id, name: node.name.clone(), answer }
+            }
+            .boxed()
+        };
+        let asking = stream::iter(asked.into_iter().map(part)).buffer_unordered(NODES_ASKED_MAX);
+        let mut parts: Vec<NodePart> = asking.collect().await;
+        parts.sort_by_key(|part| part.node);
+        parts
+    }
+
+    fn is_asked(&self, node: &Node) -> bool {
+        !node.is_removed() && node.state() != NodeState::Joining && node.node_id() != self.shared.own
+    }
+}
+
+/// Asks a node for its part.
+async fn part_of(
+    transport: &RunningTransport,
+    node: NodeId,
+    call: &AdminCall,
+    bytes_max: usize,
+) -> Result<Bytes, String> {
+    let asking = async {
+        let opened = open(transport, node, call, Bytes::new(), PART_MAX).await;
+        let AdminAnswer { status, body, .. } = opened.map_err(|error| error.to_string())?;
+        if status != OK {
+            return Err(format!("it answered with status {status}"));
+        }
+        let body = Limited::new(body.map_err(io::Error::other), bytes_max).collect().await;
+        body.map(http_body_util::Collected::to_bytes).map_err(|error| format!("its answer failed: {error}"))
+    };
+    let late = |_| format!("it gave no answer within {} s", PART_MAX.as_secs());
+    timeout(PART_MAX, asking).await.map_err(late)?
+}
+
+/// Sends a request, and waits for the head of the answer.
+async fn open(
+    transport: &RunningTransport,
+    node: NodeId,
+    call: &AdminCall,
+    body: Bytes,
+    wait: Duration,
+) -> Result<AdminAnswer, AdminCallError> {
+    let stopped = || AdminCallError::NotSent("the transport of this node does not run".to_owned());
+    let transport = transport.get().ok_or_else(stopped)?;
+    let body = MemberBody::new(Full::new(body).map_err(|never| match never {}));
+    let (head, deadline) = (call.encode(), Instant::now() + wait);
+    let opened = transport.stream(node, StreamClass::Request, ADMIN, head, peer_body(body), deadline).await;
+    let opened = opened.map_err(|error| call_error(&error))?;
+    let malformed = || AdminCallError::Unknown("the head of its answer is malformed".to_owned());
+    let AnswerMessage { status, content_type } =
+        AnswerMessage::decode(&opened.head[..]).map_err(|_| malformed())?;
+    let status = u16::try_from(status).map_err(|_| malformed())?;
+    Ok(AdminAnswer { status, content_type, body: member_body(opened.body) })
+}
+
+fn call_error(error: &CallError) -> AdminCallError {
+    match error {
+        CallError::NotSent { .. } | CallError::PeerRefused { .. } | CallError::Refused { .. } => {
+            AdminCallError::NotSent(error.to_string())
+        }
+        CallError::Unknown { .. } => AdminCallError::Unknown(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdminCall, AdminCallError, call_error};
+    use crate::peers::tests::call_errors;
+    use mlgw_transport::CallError;
+
+    #[test]
+    fn a_request_is_read_back_and_other_bytes_are_refused() {
+        let text = str::to_owned;
+        let (method, target) = (text("GET"), text("/v1/jobs?active=true"));
+        let call = AdminCall { method, target, access_key: text("AK"), from: text("10.0.0.9:50000") };
+        assert_eq!(AdminCall::decode(&call.encode()), Ok(call));
+        assert!(AdminCall::decode(&[0xff]).is_err());
+    }
+
+    #[test]
+    fn only_an_unknown_outcome_may_have_changed_something() {
+        for error in call_errors() {
+            let is_unknown = matches!(call_error(&error), AdminCallError::Unknown(_));
+            assert_eq!(is_unknown, matches!(error, CallError::Unknown { .. }), "{error}");
+        }
+    }
+}
