@@ -59,4 +59,5 @@ mod settings;
 pub(crate) mod testbed;
 mod upgrade;
 mod view;
+mod whole;
 mod writers;

@@ -2,19 +2,19 @@
 //! question to all nodes.
 //!
 //! The sending node has authenticated the caller, because the key of the commands on its host is known to it
-//! alone. A node never sends such a request on. A node that does not answer in time is reported as such, so an
-//! answer of the whole cluster never waits for it. Nothing is stored here.
+//! alone. A node never sends such a request on. A node that does not answer in time is reported as such, so
+//! an answer of the whole cluster never waits for it. Nothing is stored here.
 
 use crate::node::ClusterNode;
 use crate::numbers::ADMIN;
 use crate::peers::RunningTransport;
 use crate::refusals::{MALFORMED, refusal};
 use crate::streams::{member_body, peer_body};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http_body::Body;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use mlgw_common::NodeId;
 use mlgw_common::limits::{NODE_PART_MS, NODES_ASKED_MAX};
 use mlgw_common::time::{Instant, timeout};
@@ -22,7 +22,6 @@ use mlgw_formats::schema::{Node, NodeState};
 use mlgw_forwarding::{MemberBody, StreamFault};
 use mlgw_transport::{CallError, ServiceRefusal, StreamClass};
 use prost::Message;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,7 +128,8 @@ impl AdminCall {
     /// If it is no message.
     pub(crate) fn decode(head: &[u8]) -> Result<Self, ServiceRefusal> {
         let malformed = |_| refusal(MALFORMED, "the head of a request to the admin API is malformed");
-        let CallMessage { method, target, access_key, from } = CallMessage::decode(head).map_err(malformed)?;
+        let CallMessage { method, target, access_key, from } =
+            CallMessage::decode(head).map_err(malformed)?;
         Ok(Self { method, target, access_key, from })
     }
 }
@@ -220,11 +220,24 @@ async fn part_of(
         if status != OK {
             return Err(format!("it answered with status {status}"));
         }
-        let body = Limited::new(body.map_err(io::Error::other), bytes_max).collect().await;
-        body.map(http_body_util::Collected::to_bytes).map_err(|error| format!("its answer failed: {error}"))
+        collect(body, bytes_max).await
     };
     let late = |_| format!("it gave no answer within {} s", PART_MAX.as_secs());
     timeout(PART_MAX, asking).await.map_err(late)?
+}
+
+/// Reads a body of at most `bytes_max` bytes.
+async fn collect(mut body: MemberBody, bytes_max: usize) -> Result<Bytes, String> {
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("its answer failed: {error}"))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if read.len() + piece.len() > bytes_max {
+            return Err(format!("its answer has more than {bytes_max} bytes"));
+        }
+        read.extend_from_slice(&piece);
+    }
+    Ok(read.freeze())
 }
 
 /// Sends a request, and waits for the head of the answer.
@@ -259,8 +272,10 @@ fn call_error(error: &CallError) -> AdminCallError {
 
 #[cfg(test)]
 mod tests {
-    use super::{AdminCall, AdminCallError, call_error};
+    use super::{AdminAnswer, AdminCall, AdminCallError, call_error, collect};
     use crate::peers::tests::call_errors;
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Full};
     use mlgw_transport::CallError;
 
     #[test]
@@ -270,6 +285,17 @@ mod tests {
         let call = AdminCall { method, target, access_key: text("AK"), from: text("10.0.0.9:50000") };
         assert_eq!(AdminCall::decode(&call.encode()), Ok(call));
         assert!(AdminCall::decode(&[0xff]).is_err());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_refused() {
+        let answer = || {
+            let body = Full::new(Bytes::from_static(b"0123456789"));
+            AdminAnswer::new(200, String::new(), body.map_err(|never| -> std::io::Error { match never {} }))
+                .body
+        };
+        assert_eq!(collect(answer(), 10).await, Ok(Bytes::from_static(b"0123456789")));
+        assert!(collect(answer(), 9).await.unwrap_err().contains("more than 9 bytes"));
     }
 
     #[test]

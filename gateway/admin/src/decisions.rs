@@ -112,7 +112,8 @@ impl DecisionSources<'_> {
         };
         let bucket = bucket.flatten().map(|bucket| bucket.bucket_id());
         let buckets = self.catalogue.buckets(None, None, usize::MAX);
-        let names = buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect();
+        let names: BTreeMap<u64, String> =
+            buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect();
         let node = self.cluster.map(|cluster| cluster.id().get());
         let found = decisions.list(DecisionFilter { limit, kind, bucket }).into_iter();
         let infos = found.map(|entry| DecisionInfo { node, ..decision_info(entry, &names) });

@@ -64,7 +64,9 @@ pub(super) fn duty_elsewhere(status: &ClusterStatus) -> Result<NodeId, ApiError>
             Err(unavailable("NoDutyNode", "This node takes the duty over now. Try again.".to_owned()))
         }
         Some(duty) => Ok(duty.id),
-        None => Err(unavailable("NoDutyNode", "This node does not know the duty node. Try again.".to_owned())),
+        None => {
+            Err(unavailable("NoDutyNode", "This node does not know the duty node. Try again.".to_owned()))
+        }
     }
 }
 

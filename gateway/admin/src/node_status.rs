@@ -167,11 +167,7 @@ impl NodeFigures<'_> {
         Ok(tiers)
     }
 
-    fn hot_status(
-        &self,
-        storage: &StorageFigures<'_>,
-        rows: &SegmentRows,
-    ) -> Result<TierStatus, ReadError> {
+    fn hot_status(&self, storage: &StorageFigures<'_>, rows: &SegmentRows) -> Result<TierStatus, ReadError> {
         let figures = storage.tiers.hot.metrics();
         Ok(TierStatus {
             tier: Tier::Hot,

@@ -100,8 +100,8 @@ fn extent_infos(catalogue: &Catalogue, copies: &SegmentCopies, extents: &[Extent
     extents.iter().map(info).collect()
 }
 
-/// Records of the segments with the extents of an object. Empty on a server without peers, where the summaries
-/// in memory have everything.
+/// Records of the segments with the extents of an object. Empty on a server without peers, where the
+/// summaries in memory have everything.
 struct SegmentCopies(BTreeMap<SegmentId, SegmentRecord>);
 
 impl SegmentCopies {

@@ -278,8 +278,10 @@ routes! {
     post "/v1/tiers/{tier}/drain" => drain::begin,
         202 MovesInfo: "Started",
         errors 404 "NoSuchTier";
-    /// List recent moves, cached copies and evictions with their reasons, the newest first; in a cluster those of
-    /// all nodes.
+    /// List recent moves, cached copies and evictions with their reasons, the newest first; in a cluster
+    /// those of all nodes.
+    ///
+    /// A node that gives no answer within two seconds is listed with the reason.
     get "/v1/decisions" => decisions::list,
         query decisions::DecisionQuery,
         200 DecisionList: "The decisions",

@@ -31,8 +31,8 @@ impl SegmentRows {
         there.map(|segment| segment.length).sum()
     }
 
-    /// Returns the referenced bytes of segments in the hot tier of a node. Other segments are in another tier,
-    /// or on other nodes alone.
+    /// Returns the referenced bytes of segments in the hot tier of a node. Other segments are in another
+    /// tier, or on other nodes alone.
     pub(super) fn referenced_here(&self, node: NodeId) -> u64 {
         let is_here = |segment: &&SegmentRecord| {
             segment.replica_of(node).is_some_and(|replica| replica.tier() == Ok(SegmentTier::Hot))

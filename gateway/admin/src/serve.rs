@@ -1,5 +1,5 @@
-//! Service of a listener: its routes, signatures, and connections reserved for probes; and of the requests that
-//! other nodes send.
+//! Service of a listener: its routes, signatures, and connections reserved for probes; and of the requests
+//! that other nodes send.
 
 use super::error::{no_such_route, probes_only_error, wrong_method};
 use super::node_parts::{DECISIONS_PART, STATUS_PART};
@@ -54,12 +54,7 @@ pub fn node_router(admin: &Arc<Admin>) -> Router {
 
 /// Handles one request that the node `from` sends. That node has authenticated the caller, and the connection
 /// that node.
-pub async fn handle_call(
-    router: Router,
-    from: NodeId,
-    call: AdminCall,
-    body: Body,
-) -> AdminAnswer {
+pub async fn handle_call(router: Router, from: NodeId, call: AdminCall, body: Body) -> AdminAnswer {
     let (head, body) = answer_call(router, from, call, body).await.into_parts();
     let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     AdminAnswer::new(head.status.as_u16(), content_type.unwrap_or_default().to_owned(), body)
@@ -73,7 +68,9 @@ async fn answer_call(router: Router, from: NodeId, call: AdminCall, body: Body) 
         Err(error) => return ApiError::invalid(error.to_string()).into_response(),
     };
     // The audit log has the client of the other node.
-    request.extensions_mut().insert(AdminCaller { access_key, from: format!("{client} through node {from}") });
+    request
+        .extensions_mut()
+        .insert(AdminCaller { access_key, from: format!("{client} through node {from}") });
     router.oneshot(request).await.unwrap_or_else(|never| match never {})
 }
 

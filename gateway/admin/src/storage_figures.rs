@@ -12,9 +12,9 @@ use mlgw_segments::tiers::Tiers;
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     COMPRESSION_BYTES, COMPRESSION_CHUNKS, CORRUPT_BLOCKS, DISK_PLACES, DISK_WAITING, FLASH_LEFT,
-    FLASH_WRITTEN, FREED_BYTES, MOVED_BYTES, QUARANTINED, SEGMENTS_HELD_BACK, SEGMENT_DIRS_REFUSED, TIER_LIMIT, TIER_OBJECTS,
-    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
-    UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
+    FLASH_WRITTEN, FREED_BYTES, MOVED_BYTES, QUARANTINED, SEGMENT_DIRS_REFUSED, SEGMENTS_HELD_BACK,
+    TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES,
+    UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_NOT_OWNED, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
 };
 
 /// Parts of a node that stores objects.
@@ -56,7 +56,10 @@ impl StorageFigures<'_> {
             MetricFamily::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
             self.not_owned_family(),
             MetricFamily::new(FREED_BYTES).with(&["hot"], MetricValue::Count(compaction.freed_bytes)),
-            MetricFamily::single(SEGMENT_DIRS_REFUSED, level(self.tiers.hot.refused_directories().len() as u64)),
+            MetricFamily::single(
+                SEGMENT_DIRS_REFUSED,
+                level(self.tiers.hot.refused_directories().len() as u64),
+            ),
             MetricFamily::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ]);
         families

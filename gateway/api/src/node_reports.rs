@@ -2,7 +2,9 @@
 //!
 //! Field names and their order are a stable interface for programs.
 
-use crate::{HealthFinding, ProcessStatus, RecentStatus, S3Status, ServerState, Status, SyncStatus, TierStatus};
+use crate::{
+    HealthFinding, ProcessStatus, RecentStatus, S3Status, ServerState, Status, SyncStatus, TierStatus,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

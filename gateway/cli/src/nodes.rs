@@ -1,9 +1,9 @@
-//! The nodes of a cluster in the output of `status` and `top`: tables with the node of each row, and the nodes
-//! that give no answer. Pure.
+//! The nodes of a cluster in the output of `status` and `top`: tables with the node of each row, and the
+//! nodes that give no answer. Pure.
 
 use super::figures::{age, byte_rate, rate, time};
 use super::output::TextTable;
-use super::top::IntervalLoad;
+use super::top::{IntervalLoad, ReportedLoad};
 use mlgw_api::{ClusterNodeReport, HealthFinding, ReportedFigures, Status};
 use mlgw_common::ByteSize;
 
@@ -30,16 +30,30 @@ pub(super) fn with_nodes(tables: impl IntoIterator<Item = (u64, TextTable)>) -> 
 }
 
 /// Returns a table of all nodes with their load. A node that gives no answer has the reason instead.
-pub(super) fn nodes_table(loads: &[(&ClusterNodeReport, Option<IntervalLoad>)]) -> TextTable {
+pub(super) fn nodes_table(loads: &[ReportedLoad<'_>]) -> TextTable {
     let head = vec![
-        "NODE", "NAME", "STATE", "UP", "PER SECOND", "FAILED", "REFUSED", "P99", "IN", "OUT", "CPU", "MEMORY",
+        "NODE",
+        "NAME",
+        "STATE",
+        "UP",
+        "PER SECOND",
+        "FAILED",
+        "REFUSED",
+        "P99",
+        "IN",
+        "OUT",
+        "CPU",
+        "MEMORY",
         "CONNECTIONS",
     ];
-    let row = |(report, load): &(&ClusterNodeReport, Option<IntervalLoad>)| {
+    let row = |ReportedLoad { report, load }: &ReportedLoad<'_>| {
         let mut row = vec![report.node.to_string(), report.name.clone()];
         match (&report.figures, load) {
             (Some(figures), Some(load)) => row.extend(load_cells(figures, load)),
-            _ => row.push(format!("no answer: {}", report.silent.as_deref().unwrap_or("it is not known why"))),
+            _ => {
+                let why = report.silent.as_deref().unwrap_or("for an unknown reason");
+                row.push(format!("no answer: {why}"));
+            }
         }
         row
     };
@@ -48,7 +62,8 @@ pub(super) fn nodes_table(loads: &[(&ClusterNodeReport, Option<IntervalLoad>)]) 
 
 fn load_cells(figures: &ReportedFigures, load: &IntervalLoad) -> [String; 11] {
     let total = load.total();
-    let cpu = load.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{:.0} %", 100.0 * cpu / load.seconds));
+    let cpu =
+        load.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{:.0} %", 100.0 * cpu / load.seconds));
     [
         figures.state.to_string(),
         age(figures.uptime_seconds),

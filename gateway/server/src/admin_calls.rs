@@ -1,7 +1,7 @@
 //! The server of requests to the admin API that other nodes of the cluster send to this one.
 //!
-//! While this node has the duty, it has the whole API for them, otherwise only its own part. A node that stops
-//! refuses further ones. Nothing is stored here.
+//! While this node has the duty, it has the whole API for them, otherwise only its own part. A node that
+//! stops refuses further ones. Nothing is stored here.
 
 use super::listeners::DutyAdmin;
 use futures_util::FutureExt as _;

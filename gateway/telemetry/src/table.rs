@@ -120,8 +120,8 @@ metrics! {
     DUTY: Gauge "mlgw_duty" []
         "1 on the duty node of a cluster while it has a lease and may write at origins, 0 on the others"
     DUTY_LEASE: Gauge "mlgw_duty_lease" []
-        "1 on the duty node of a cluster while it has a lease, also if it may not write at origins yet, 0 on the \
-         others"
+        "1 on the duty node of a cluster while it has a lease, also if it may not write at origins yet, 0 on \
+         the others"
     CLUSTER_GROUPS: Gauge "mlgw_cluster_groups" ["led"]
         "Raft groups with a member on this node, by whether it knows a leader and most voters answer: yes, no"
     CLUSTER_CERTIFICATE: Gauge "mlgw_cluster_certificate_remaining_seconds" []
@@ -217,8 +217,8 @@ metrics! {
     FREED_BYTES: Counter "mlgw_freed_bytes_total" ["tier"]
         "Bytes of removed segment files"
     SEGMENT_DIRS_REFUSED: Gauge "mlgw_segment_dirs_refused" []
-        "Segment directories that a running node of a cluster does not use, because they fail or another one is \
-         in their place"
+        "Segment directories that a running node of a cluster does not use, because they fail or another one \
+         is in their place"
     SEGMENTS_HELD_BACK: Gauge "mlgw_segments_held_back" ["tier"]
         "Segments with dead bytes that cannot be compacted because their live data fails verification"
     REPLICA_COPIED_BYTES: Counter "mlgw_replica_copied_bytes_total" []

@@ -11,6 +11,7 @@ use super::testbed::{
     wait_until,
 };
 use super::writers::{TestWriter, assert_all_stored};
+use crate::observability::scrape::Scrape;
 use crate::server::ServerSetup;
 
 /// The node whose disk is lost.
@@ -59,6 +60,16 @@ fn the_segments_of_a_lost_disk_are_copied_to_an_empty_one_while_the_node_runs() 
     writers.iter().for_each(TestWriter::until_more);
     let gone = exchange_disk(&cluster);
     until_refused(&cluster);
+    for id in STORAGE {
+        let (output, _) = cluster.member(id).setup.command(&["status"]);
+        assert!(output.contains(&format!("node {LOST}: The segment directory ")), "at node {id}: {output}");
+        assert!(
+            output.lines().next().is_some_and(|head| head.ends_with("critical")),
+            "at node {id}: {output}"
+        );
+        let refused = Scrape::of(cluster.process(id)).sum("mlgw_segment_dirs_refused", &[]);
+        assert_eq!(refused > 0.5, id == LOST, "at node {id}");
+    }
     assert!(is_empty(&cluster), "nothing is written to a directory that may be another one");
     let mut stored = Vec::new();
     for writer in writers {

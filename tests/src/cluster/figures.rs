@@ -24,7 +24,7 @@ const OF_STORAGE: [&str; 4] = [
 ];
 
 /// Returns the document that a command prints on a node.
-fn document(cluster: &TestCluster, id: usize, command: &[&str]) -> Value {
+pub(super) fn document(cluster: &TestCluster, id: usize, command: &[&str]) -> Value {
     let words = [command, &["--output", "json"]].concat();
     // The number of findings may follow, and is the exit status.
     let (output, _) = cluster.member(id).setup.command(&words);

@@ -557,7 +557,7 @@ impl TestCluster {
     }
 
     /// The directory of the segments of a node.
-    pub(super) fn segments_dir(&self, id: usize) -> PathBuf {
+    pub(crate) fn segments_dir(&self, id: usize) -> PathBuf {
         self.member(id).setup.data_dir.join("segments")
     }
 

@@ -49,6 +49,7 @@ const STATES: &[fn() -> Vec<AlertStory>] = &[
     with_a_wrong_policy,
     with_missing_copies,
     without_a_majority,
+    with_a_lost_disk,
     synthetic,
 ];
 
@@ -364,6 +365,7 @@ fn in_the_prefix_of_another() -> Vec<AlertStory> {
 fn with_missing_copies() -> Vec<AlertStory> {
     let mut cluster = TestCluster::three();
     let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));
+    until_duty(&cluster);
     let before = scrape(&cluster);
     cluster.stop(3);
     let client = cluster.client(FIRST);
@@ -379,6 +381,28 @@ fn with_missing_copies() -> Vec<AlertStory> {
     vec![AlertStory::of_condition(&["MlgwSegmentsBelowCopies", "MlgwSegmentsSuspect"], before, after)]
 }
 
+/// Waits until the first node has the duty. A story of that node alone has no other one.
+fn until_duty(cluster: &TestCluster) {
+    cluster_testbed::wait_until("the first node has the duty", || {
+        Scrape::of(cluster.process(FIRST)).sum("mlgw_duty_lease", &[]) > 0.5
+    });
+}
+
+/// Puts another directory in the place of the segments of a running node.
+fn with_a_lost_disk() -> Vec<AlertStory> {
+    let cluster = TestCluster::three();
+    let scrape = || Scrape::of(cluster.process(FIRST));
+    until_duty(&cluster);
+    let before = scrape();
+    let dir = cluster.segments_dir(FIRST);
+    std::fs::rename(&dir, dir.with_file_name("lost")).expect("renamed");
+    std::fs::create_dir(&dir).expect("made");
+    cluster_testbed::wait_until("the node does not use the other directory", || {
+        scrape().sum("mlgw_segment_dirs_refused", &[]) > 0.5
+    });
+    vec![AlertStory::of_condition(&["MlgwSegmentDirectoryRefused"], before, scrape())]
+}
+
 /// Stops two of three nodes. A clock that deviates is caused by the tests of the cluster, and a certificate
 /// would have to be eleven months old, so both are synthetic.
 fn without_a_majority() -> Vec<AlertStory> {
@@ -389,6 +413,7 @@ fn without_a_majority() -> Vec<AlertStory> {
         let is_compared = scrape.0.contains_key("mlgw_cluster_clock_skew_seconds");
         is_compared && scrape.sum("mlgw_cluster_nodes", &[("answers", "yes")]) > 1.5
     });
+    until_duty(&cluster);
     let mut before = scrape(&cluster);
     let with = |before: &Scrape, series: &str, value: f64| {
         let mut after = before.clone();
@@ -405,13 +430,18 @@ fn without_a_majority() -> Vec<AlertStory> {
     cluster_testbed::wait_until("the node knows that it is alone", || {
         let scrape = scrape(&cluster);
         let silent = scrape.sum("mlgw_cluster_nodes", &[("answers", "no")]);
-        silent > 1.5 && scrape.sum("mlgw_cluster_groups", &[("led", "no")]) > 0.5
+        let has_duty = scrape.sum("mlgw_duty_lease", &[]) > 0.5;
+        silent > 1.5 && scrape.sum("mlgw_cluster_groups", &[("led", "no")]) > 0.5 && !has_duty
     });
     let after = scrape(&cluster);
     vec![
         AlertStory::of_condition(&["MlgwClockSkew"], before.clone(), skewed),
         AlertStory::of_condition(&["MlgwCertificateExpires"], before.clone(), expiring),
-        AlertStory::of_condition(&["MlgwNodeUnreachable", "MlgwGroupWithoutLeader"], before, after),
+        AlertStory::of_condition(
+            &["MlgwNodeUnreachable", "MlgwGroupWithoutLeader", "MlgwNoDutyNode"],
+            before,
+            after,
+        ),
     ]
 }
 

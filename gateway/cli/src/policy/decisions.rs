@@ -39,9 +39,10 @@ fn list(list: &DecisionList) -> String {
     let node = |of: &DecisionInfo| of.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
     let with_node = |of: &DecisionInfo| [vec![node(of)], row(of)].concat();
     let rows: Vec<_> = list.decisions.iter().map(with_node).collect();
-    let silent = |of: &SilentNode| text_line(&format!("node {} {}: no answer: {}", of.node, of.name, of.reason));
+    let silent =
+        |of: &SilentNode| text_line(&format!("node {} {}: no answer: {}", of.node, of.name, of.reason));
     let silent: String = list.silent.iter().map(silent).collect();
-    columns(&[&["NODE"], &head[..]].concat(), &rows) + &silent
+    columns(&[&["NODE"][..], &head].concat(), &rows) + &silent
 }
 
 fn row(decision: &DecisionInfo) -> Vec<String> {
@@ -82,12 +83,14 @@ fn what(decision: &DecisionInfo) -> String {
 mod tests {
     use super::{list, row};
     use mlgw_api::{
-        DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, SilentNode,
+        DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger,
+        SilentNode,
     };
 
     #[test]
     fn a_list_of_a_cluster_names_the_nodes() {
-        let decision = DecisionInfo { time: "T".into(), segment: Some(9), count: 1, ..DecisionInfo::default() };
+        let decision =
+            DecisionInfo { time: "T".into(), segment: Some(9), count: 1, ..DecisionInfo::default() };
         let alone = DecisionList { decisions: vec![decision.clone()], silent: vec![] };
         assert!(list(&alone).starts_with("TIME"), "{}", list(&alone));
         let decisions = vec![DecisionInfo { node: Some(2), ..decision }];

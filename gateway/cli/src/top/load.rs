@@ -1,5 +1,5 @@
-//! Load of a server, or of the nodes of a cluster, between two refreshes of `mlgw top`; at the first one, that
-//! of the last minute.
+//! Load of a server, or of the nodes of a cluster, between two refreshes of `mlgw top`; at the first one,
+//! that of the last minute.
 
 use super::StatusPair;
 use mlgw_api::{ClusterNodeReport, OperationStatus, RecentStatus, ReportedFigures, Status, SyncStatus};
@@ -12,6 +12,13 @@ pub(crate) struct IntervalLoad {
     pub(crate) operations: Vec<OperationStatus>,
     pub(super) syncs: u64,
     pub(crate) cpu_seconds: Option<f64>,
+}
+
+/// A node of a cluster with its load.
+pub(crate) struct ReportedLoad<'a> {
+    pub(crate) report: &'a ClusterNodeReport,
+    /// `None` if it gives no answer.
+    pub(crate) load: Option<IntervalLoad>,
 }
 
 /// What the load of a server or a node is computed from.
@@ -78,14 +85,14 @@ impl IntervalLoad {
             return LoadSource::of_server(&look.now).since(before);
         }
         let nodes = Self::of_nodes(&look.now.nodes, before);
-        Self::sum(nodes.into_iter().filter_map(|(_, load)| load))
+        Self::sum(nodes.into_iter().filter_map(|node| node.load))
     }
 
     /// Returns the load of each node; none of a node that gives no answer.
     pub(crate) fn of_nodes<'a>(
         nodes: &'a [ClusterNodeReport],
         before: Option<(&Status, Duration)>,
-    ) -> Vec<(&'a ClusterNodeReport, Option<Self>)> {
+    ) -> Vec<ReportedLoad<'a>> {
         let load = |report: &'a ClusterNodeReport| {
             let figures = report.figures.as_ref()?;
             let then = before.and_then(|(before, over)| {
@@ -94,7 +101,7 @@ impl IntervalLoad {
             });
             Some(LoadSource::of_node(figures).since(then))
         };
-        nodes.iter().map(|report| (report, load(report))).collect()
+        nodes.iter().map(|report| ReportedLoad { report, load: load(report) }).collect()
     }
 
     /// Returns the load of several nodes together, over the longest of their intervals.
@@ -207,7 +214,7 @@ mod tests {
         let (before, mut now) = (of_three(), of_three());
         now.nodes[1].figures.as_mut().unwrap().started = "2026-11-21T00:00:00.000Z".into();
         let loads = IntervalLoad::of_nodes(&now.nodes, Some((&before, Duration::from_secs(2))));
-        let requests = |at: usize| loads[at].1.as_ref().map(|load| load.total().requests);
+        let requests = |at: usize| loads[at].load.as_ref().map(|load| load.total().requests);
         assert_eq!([requests(0), requests(1), requests(2)], [Some(0), Some(60_000), None]);
     }
 }

@@ -10,9 +10,9 @@ use super::super::nodes::{answered, named_findings, nodes_table};
 use super::super::status::{all_tiers, headline};
 use super::StatusPair;
 use super::gauges::gauges;
-use super::load::IntervalLoad;
+use super::load::{IntervalLoad, ReportedLoad};
 use super::sections::{BOLD, CRITICAL, PageSection, WARNING, draw};
-use mlgw_api::{ClusterNodeReport, Health, JobInfo, Status, TierStatus};
+use mlgw_api::{Health, JobInfo, Status, TierStatus};
 use mlgw_common::ByteSize;
 use ratatui::Frame;
 use ratatui::style::Style;
@@ -47,7 +47,7 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
 }
 
 /// Returns the load of each node since the refresh before.
-fn node_loads(look: &StatusPair) -> Vec<(&ClusterNodeReport, Option<IntervalLoad>)> {
+fn node_loads(look: &StatusPair) -> Vec<ReportedLoad<'_>> {
     let before = look.before.as_ref().map(|(before, over)| (before, *over));
     IntervalLoad::of_nodes(&look.now.nodes, before)
 }
@@ -117,7 +117,8 @@ pub(super) fn line(look: &StatusPair) -> String {
         all => format!(" nodes={}/{all}", of_nodes().count()),
     };
     format!(
-        "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}{nodes}\n",
+        "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} \
+         memory={}{nodes}\n",
         now.state,
         now.health.name(),
         rate(total.requests, load.seconds),
