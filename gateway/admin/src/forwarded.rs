@@ -4,44 +4,38 @@
 //! the audit log. It never passes a request on: a node that has lost the duty meanwhile refuses it. A request
 //! that may have been carried out is never sent again.
 
+use super::ApiError;
 use super::cluster::in_sentence;
-use super::context::AdminContext;
-use super::member::WAITING;
 use super::signed::{LongestBody, SignedHead};
-use super::{ApiError, MemberAdmin};
 use axum::body::Body;
-use axum::extract::{FromRef as _, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, StatusCode, Uri, header};
 use mlgw_common::NodeId;
-use mlgw_node::{AdminAnswer, AdminCallError, ClusterStatus};
-use std::sync::Arc;
+use mlgw_node::{AdminAnswer, AdminCallError, ClusterNode, ClusterStatus};
+use tokio::sync::Mutex;
 
 /// Beginnings of the paths of what belongs to one node: its tiers and its data directory.
 const OF_ONE_NODE: [&str; 2] = ["/v1/tiers", "/v1/store"];
 
-/// Forwards a signed request to the duty node. The body is read only if the signature is valid.
+/// Forwards a signed request to the duty node. `one_plan` is locked while a long body is read and sent.
 pub(super) async fn forward(
-    State(admin): State<Arc<MemberAdmin>>,
-    request: Request,
+    cluster: &ClusterNode,
+    one_plan: &Mutex<()>,
+    signed: SignedHead,
+    body: Body,
 ) -> Result<Response, ApiError> {
-    let (head, body) = request.into_parts();
-    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head)?;
-    if admin.is_waiting {
-        return Err(unavailable("Starting", WAITING.to_owned()));
-    }
-    let status = admin.cluster.status();
+    let status = cluster.status();
     if OF_ONE_NODE.iter().any(|begin| signed.path().starts_with(begin)) {
         return Err(other_node(&status, signed.path()));
     }
     let duty = duty_elsewhere(&status)?;
     let longest = signed.longest_body();
     let _turn = match longest {
-        LongestBody::Plan => Some(admin.forwarding_plan.lock().await),
+        LongestBody::Plan => Some(one_plan.lock().await),
         LongestBody::Short | LongestBody::Policy => None,
     };
     let (call, body) = signed.into_call(body, longest.bytes()).await?;
-    match admin.cluster.send_admin(duty, &call, body).await {
+    match cluster.send_admin(duty, &call, body).await {
         Ok(answer) => Ok(response(answer)),
         Err(error) => Err(failure(&status, &error)),
     }
@@ -53,7 +47,7 @@ pub(super) async fn refuse(uri: Uri) -> ApiError {
     unavailable("NoDutyNode", message)
 }
 
-fn unavailable(code: &'static str, message: String) -> ApiError {
+pub(super) fn unavailable(code: &'static str, message: String) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
 }
 

@@ -13,12 +13,12 @@ use super::node_figures::NodeFigures;
 use super::node_parts::{DECISIONS_PART, STATUS_PART};
 use super::node_status::with_findings;
 use super::serve::ServedRoutes;
-use super::signed::{AdminCaller, require_member_signature};
+use super::signed::{AdminCaller, SignedHead, require_member_signature};
 use super::storage_figures::StorageFigures;
 use super::whole_status::whole_status;
 use super::{ApiError, cluster, cluster_authority, cluster_leaving, disks, openapi, probes, status};
 use arc_swap::ArcSwap;
-use axum::extract::{DefaultBodyLimit, FromRef, RawQuery, State};
+use axum::extract::{DefaultBodyLimit, FromRef, RawQuery, Request, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use axum::{Extension, Json, Router};
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Reason for which a node that starts is not ready.
-pub(super) const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
+const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
 
 /// Shared state of the handlers on a node other than the duty node.
 pub struct MemberAdmin {
@@ -128,7 +128,7 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/cluster/nodes/{node}/replace", post(cluster_leaving::replace))
         .layer(DefaultBodyLimit::disable())
         .layer(signed)
-        .route("/v1/{*path}", any(forwarded::forward));
+        .route("/v1/{*path}", any(forward));
     let probes: Router<Arc<MemberAdmin>> = Router::new()
         .route("/healthz", get(probes::healthz))
         .route("/readyz", get(readyz))
@@ -149,6 +149,16 @@ pub fn member_node_router(admin: &Arc<MemberAdmin>) -> Router {
         .route(DECISIONS_PART, get(list_own_decisions))
         .route("/v1/{*path}", any(forwarded::refuse));
     routes.fallback(no_such_route).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(admin))
+}
+
+/// Forwards a signed request for what the duty node has. The body is read only if the signature is valid.
+async fn forward(State(admin): State<Arc<MemberAdmin>>, request: Request) -> Result<Response, ApiError> {
+    let (head, body) = request.into_parts();
+    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head)?;
+    if admin.is_waiting {
+        return Err(forwarded::unavailable("Starting", WAITING.to_owned()));
+    }
+    forwarded::forward(&admin.cluster, &admin.forwarding_plan, signed, body).await
 }
 
 async fn settings(State(admin): State<Arc<MemberAdmin>>) -> Json<SettingList> {

@@ -2,7 +2,6 @@
 //!
 //! Field names and their order are a stable interface for programs.
 
-use crate::SilentNode;
 use crate::words::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,6 +52,17 @@ pub struct DecisionList {
     pub decisions: Vec<DecisionInfo>,
     /// Nodes of the cluster whose decisions are missing.
     pub silent: Vec<SilentNode>,
+}
+
+/// A node whose part is missing in a list of the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SilentNode {
+    /// Id of the node.
+    pub node: u64,
+    /// Its name; may be empty.
+    pub name: String,
+    /// Reason for which it has given no answer.
+    pub reason: String,
 }
 
 words! {

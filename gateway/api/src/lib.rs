@@ -19,7 +19,6 @@ mod health;
 mod jobs;
 mod keys;
 mod migrations;
-mod node_reports;
 mod objects;
 mod policy;
 mod policy_explain;
@@ -52,7 +51,7 @@ pub use datasets::{
     ScheduleInfo, ScheduleRequest, SourceInfo,
 };
 pub use decisions::{
-    DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger,
+    DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, SilentNode,
 };
 pub use dirty::{DirtyInfo, DiscardResult};
 pub use disks::{ReplaceDiskRequest, ReplacedDiskInfo};
@@ -62,7 +61,6 @@ pub use health::{Health, HealthFinding};
 pub use jobs::{DatasetJobKind, DatasetJobState, JobInfo, JobList, JobRequest, WarmOrder};
 pub use keys::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey};
 pub use migrations::MigrationTarget;
-pub use node_reports::{ClusterNodeReport, ReportedFigures, SilentNode};
 pub use objects::{
     ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo,
 };
@@ -89,8 +87,8 @@ pub use policy_trials::{
 pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
-    CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, ServerState,
-    Shortage, Status, SyncStatus, TierStatus, WriteDurability,
+    CatalogueStatus, ClusterNodeReport, JobStatus, OperationStatus, ProcessStatus, RecentStatus,
+    ReportedFigures, S3Status, ServerState, Shortage, Status, SyncStatus, TierStatus, WriteDurability,
 };
 pub use store::{BackupState, BackupStatus, NewBackup};
 pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};

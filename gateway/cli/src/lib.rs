@@ -19,6 +19,7 @@ mod error;
 mod figures;
 mod global;
 mod job;
+mod load;
 mod nodes;
 mod object;
 pub mod output;

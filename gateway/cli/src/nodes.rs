@@ -2,8 +2,8 @@
 //! nodes that give no answer. Pure.
 
 use super::figures::{age, byte_rate, rate, time};
+use super::load::{IntervalLoad, ReportedLoad};
 use super::output::TextTable;
-use super::top::{IntervalLoad, ReportedLoad};
 use mlgw_api::{ClusterNodeReport, HealthFinding, ReportedFigures, Status};
 use mlgw_common::ByteSize;
 
@@ -99,7 +99,7 @@ fn named(finding: &HealthFinding, nodes: &[ClusterNodeReport]) -> HealthFinding 
 #[cfg(test)]
 pub(super) mod tests {
     use super::{named_findings, nodes_table};
-    use crate::top::IntervalLoad;
+    use crate::load::IntervalLoad;
     use mlgw_api::{ClusterNodeReport, Health, HealthFinding, Status};
     use mlgw_testing::sample_status::healthy;
 

@@ -2,9 +2,9 @@
 
 use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
+use super::load::IntervalLoad;
 use super::nodes::{answered, named_findings, nodes_table, with_nodes};
 use super::output::{Out, TextTable, counted, pairs, text_line};
-use super::top::IntervalLoad;
 use super::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{CatalogueStatus, Health, HealthFinding, RecentStatus, SettingList, Status};

@@ -5,7 +5,6 @@
 //! a server does not answer, the page shows the error and requests continue.
 
 mod gauges;
-mod load;
 mod page;
 mod sections;
 mod terminal;
@@ -18,7 +17,6 @@ use super::{CliError, Global, OutputForm, discover};
 use clap::Args;
 use gauges::ScrapedFigures;
 use http::Method;
-pub(crate) use load::{IntervalLoad, ReportedLoad};
 use mlgw_api::{JobInfo, JobList, SettingList, Status};
 use mlgw_common::ByteSize;
 use mlgw_common::time::Instant;
@@ -71,6 +69,11 @@ struct StatusPair {
 }
 
 impl StatusPair {
+    /// Returns the status before, and the time since then.
+    fn before(&self) -> Option<(&Status, Duration)> {
+        self.before.as_ref().map(|(before, over)| (before, *over))
+    }
+
     /// Returns a status without one before it.
     #[cfg(test)]
     const fn first(now: Status) -> Self {

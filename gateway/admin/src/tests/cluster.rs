@@ -6,8 +6,11 @@ use crate::ApiError;
 use crate::cluster::{audited_token, cluster_findings, cluster_info};
 use crate::cluster_leaving::copies_of;
 use crate::forwarded::{duty_elsewhere, failure, other_node};
+use crate::node_parts::{DECISIONS_PART, STATUS_PART};
 use crate::probes::{StorageReadiness, member_obstacle};
+use crate::serve::{Body, ServedRoutes, handle_call, node_router, router};
 use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
 use mlgw_api::{
     ClusterCopiesInfo, ClusterDutyPhase, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole,
     ClusterNodeState, ClusterUpgradeInfo, DrainNodeRequest, Health, NewJoinTokenInfo,
@@ -19,9 +22,11 @@ use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState};
 use mlgw_metadata::{BarrierError, ProposeError};
 use mlgw_node::{
-    ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeaveError, LeavingCounts, LeavingNode, NewToken, NodeStatus, AdminCallError,
+    AdminCall, AdminCallError, ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus,
+    LeaveError, LeavingCounts, LeavingNode, NewToken, NodeStatus,
 };
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -378,7 +383,7 @@ fn a_request_is_forwarded_to_the_duty_node_if_that_is_another_one() {
 }
 
 #[test]
-fn a_request_whose_outcome_is_unknown_is_told_apart_from_one_that_was_not_sent() {
+fn an_error_states_if_the_request_may_have_been_carried_out() {
     let why = || "cut".to_owned();
     let not_sent = failure(&healthy(), &AdminCallError::NotSent(why()));
     assert_eq!((not_sent.status.as_u16(), not_sent.code), (503, "DutyNodeSilent"));
@@ -386,4 +391,40 @@ fn a_request_whose_outcome_is_unknown_is_told_apart_from_one_that_was_not_sent()
     let lost = failure(&healthy(), &AdminCallError::Unknown(why()));
     assert_eq!((lost.status.as_u16(), lost.code), (503, "DutyNodeLost"));
     assert!(lost.message.contains("may have carried out the request"), "{}", lost.message);
+}
+
+#[tokio::test]
+async fn the_duty_node_carries_out_what_another_node_has_authenticated() {
+    let api = Api::open().await;
+    let send = async |method: &str, target: &str, body: String| {
+        let (method, target) = (method.to_owned(), target.to_owned());
+        let (access_key, from) = ("AK".to_owned(), "10.0.0.9:50000".to_owned());
+        let call = AdminCall { method, target, access_key, from };
+        let answer = handle_call(node_router(&api.admin), NodeId(2), call, Body::from(body)).await;
+        let content = answer.body.collect().await.unwrap().to_bytes();
+        (answer.status, serde_json::from_slice::<Value>(&content).unwrap())
+    };
+    let (status, made) = send("POST", "/v1/buckets", json!({"name": "data"}).to_string()).await;
+    assert_eq!((status, &made["name"]), (201, &json!("data")), "{made}");
+    let line = &api.audit()[0];
+    assert_eq!((line.who.as_str(), line.from.as_str()), ("AK", "10.0.0.9:50000 through node 2"));
+
+    let (status, part) = send("GET", STATUS_PART, String::new()).await;
+    assert_eq!((status, &part["node"], &part["nodes"]), (200, &json!("n"), &json!([])), "{part}");
+    let (status, part) = send("GET", "/node/decisions?limit=3&bucket=unknown", String::new()).await;
+    assert_eq!((status, &part["decisions"]), (200, &json!([])), "another node may know the bucket: {part}");
+    let (status, refused) = send("POST", "/v1/buckets", "x".repeat(70_000)).await;
+    assert_eq!((status, &refused["code"]), (413, &json!("BodyTooLarge")));
+    api.close().await;
+}
+
+#[tokio::test]
+async fn no_listener_has_the_routes_for_other_nodes() {
+    let api = Api::open().await;
+    for path in [STATUS_PART, DECISIONS_PART] {
+        let request = http::Request::get(path).body(Body::empty()).unwrap();
+        let answer = router(&api.admin, ServedRoutes::All).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+    }
+    api.close().await;
 }

@@ -6,11 +6,11 @@
 use super::super::CliError;
 use super::super::figures::{age, byte_rate, findings, operations, rate, time};
 use super::super::job::progress_line;
+use super::super::load::IntervalLoad;
 use super::super::nodes::{answered, named_findings, nodes_table};
 use super::super::status::{all_tiers, headline};
 use super::StatusPair;
 use super::gauges::gauges;
-use super::load::{IntervalLoad, ReportedLoad};
 use super::sections::{BOLD, CRITICAL, PageSection, WARNING, draw};
 use mlgw_api::{Health, JobInfo, Status, TierStatus};
 use mlgw_common::ByteSize;
@@ -20,7 +20,7 @@ use ratatui::text::Line;
 
 /// Draws the page of a server.
 pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
-    let (now, load) = (&look.now, IntervalLoad::of(look));
+    let (now, load) = (&look.now, IntervalLoad::of(&look.now, look.before()));
     let mut head =
         vec![Line::styled(headline(now) + ", up " + &age(now.uptime_seconds), of_health(now.health))];
     head.extend(findings(&named_findings(now)).into_iter().map(|line| {
@@ -35,7 +35,8 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
     if now.nodes.is_empty() {
         figures.push((machine(now, &load), Style::new()));
     }
-    let nodes = (!now.nodes.is_empty()).then(|| PageSection::Columns(nodes_table(&node_loads(look))));
+    let nodes = (!now.nodes.is_empty())
+        .then(|| PageSection::Columns(nodes_table(&IntervalLoad::of_nodes(&now.nodes, look.before()))));
     let first = [PageSection::Lines(head), PageSection::Figures(figures)];
     let rest = [
         PageSection::Gauges(gauges(look)),
@@ -44,12 +45,6 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &StatusPair) {
         PageSection::Columns(operations(&load.operations, load.seconds)),
     ];
     draw(frame, first.into_iter().chain(nodes).chain(rest));
-}
-
-/// Returns the load of each node since the refresh before.
-fn node_loads(look: &StatusPair) -> Vec<ReportedLoad<'_>> {
-    let before = look.before.as_ref().map(|(before, over)| (before, *over));
-    IntervalLoad::of_nodes(&look.now.nodes, before)
 }
 
 /// Draws the page that is shown while the server does not answer.
@@ -102,7 +97,7 @@ const fn of_health(health: Health) -> Style {
 
 /// Formats one line for a file or a pipe.
 pub(super) fn line(look: &StatusPair) -> String {
-    let (now, load) = (&look.now, IntervalLoad::of(look));
+    let (now, load) = (&look.now, IntervalLoad::of(&look.now, look.before()));
     let total = load.total();
     let of_nodes = || answered(&now.nodes).map(|(_, figures)| figures);
     let (tiers, memory): (Vec<&TierStatus>, u64) = if now.nodes.is_empty() {

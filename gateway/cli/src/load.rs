@@ -1,24 +1,23 @@
 //! Load of a server, or of the nodes of a cluster, between two refreshes of `mlgw top`; at the first one,
 //! that of the last minute.
 
-use super::StatusPair;
 use mlgw_api::{ClusterNodeReport, OperationStatus, RecentStatus, ReportedFigures, Status, SyncStatus};
 use mlgw_common::histogram::{BUCKETS, Durations};
 use std::time::Duration;
 
 /// Load between two refreshes.
-pub(crate) struct IntervalLoad {
-    pub(crate) seconds: f64,
-    pub(crate) operations: Vec<OperationStatus>,
+pub(super) struct IntervalLoad {
+    pub(super) seconds: f64,
+    pub(super) operations: Vec<OperationStatus>,
     pub(super) syncs: u64,
-    pub(crate) cpu_seconds: Option<f64>,
+    pub(super) cpu_seconds: Option<f64>,
 }
 
 /// A node of a cluster with its load.
-pub(crate) struct ReportedLoad<'a> {
-    pub(crate) report: &'a ClusterNodeReport,
+pub(super) struct ReportedLoad<'a> {
+    pub(super) report: &'a ClusterNodeReport,
     /// `None` if it gives no answer.
-    pub(crate) load: Option<IntervalLoad>,
+    pub(super) load: Option<IntervalLoad>,
 }
 
 /// What the load of a server or a node is computed from.
@@ -78,18 +77,17 @@ impl<'a> LoadSource<'a> {
 
 impl IntervalLoad {
     /// Returns the load of the server, or of all nodes of the cluster together.
-    pub(super) fn of(look: &StatusPair) -> Self {
-        let before = look.before.as_ref().map(|(before, over)| (before, *over));
-        if look.now.nodes.is_empty() {
+    pub(super) fn of(now: &Status, before: Option<(&Status, Duration)>) -> Self {
+        if now.nodes.is_empty() {
             let before = before.map(|(before, over)| (LoadSource::of_server(before), over));
-            return LoadSource::of_server(&look.now).since(before);
+            return LoadSource::of_server(now).since(before);
         }
-        let nodes = Self::of_nodes(&look.now.nodes, before);
+        let nodes = Self::of_nodes(&now.nodes, before);
         Self::sum(nodes.into_iter().filter_map(|node| node.load))
     }
 
     /// Returns the load of each node; none of a node that gives no answer.
-    pub(crate) fn of_nodes<'a>(
+    pub(super) fn of_nodes<'a>(
         nodes: &'a [ClusterNodeReport],
         before: Option<(&Status, Duration)>,
     ) -> Vec<ReportedLoad<'a>> {
@@ -125,7 +123,7 @@ impl IntervalLoad {
     }
 
     /// Returns the sum over all operations.
-    pub(crate) fn total(&self) -> OperationStatus {
+    pub(super) fn total(&self) -> OperationStatus {
         let sum = |of: fn(&OperationStatus) -> u64| self.operations.iter().map(of).sum();
         let mut all = Durations::default();
         self.operations.iter().for_each(|done| all.add(&durations(done)));
@@ -188,15 +186,14 @@ fn since(done: &OperationStatus, before: &[OperationStatus]) -> OperationStatus 
 
 #[cfg(test)]
 mod tests {
-    use super::{IntervalLoad, StatusPair};
+    use super::IntervalLoad;
     use crate::nodes::tests::of_three;
     use mlgw_testing::sample_status::operation;
     use std::time::Duration;
 
     #[test]
     fn the_load_of_a_cluster_is_that_of_all_nodes_that_answer() {
-        let first = StatusPair::first(of_three());
-        let total = IntervalLoad::of(&first).total();
+        let total = IntervalLoad::of(&of_three(), None).total();
         assert_eq!((total.requests, total.bytes_out), (120_000, 120_000 * 4096));
 
         let (before, mut now) = (of_three(), of_three());
@@ -204,8 +201,7 @@ mod tests {
             let figures = now.nodes[at].figures.as_mut().unwrap();
             figures.s3.operations = vec![operation("GetObject", gets)];
         }
-        let look = StatusPair { before: Some((before, Duration::from_secs(2))), ..StatusPair::first(now) };
-        let load = IntervalLoad::of(&look);
+        let load = IntervalLoad::of(&now, Some((&before, Duration::from_secs(2))));
         assert_eq!((load.total().requests, load.operations.len(), load.seconds), (350, 1, 2.0));
     }
 
