@@ -14,6 +14,8 @@ mod cluster_rows_tests;
 #[cfg(test)]
 mod cluster_tests;
 mod copies;
+#[cfg(test)]
+mod cut_tests;
 mod datasets;
 mod dead;
 #[cfg(test)]
@@ -69,6 +71,7 @@ pub use crate::raft::members::{ChangeMembersError, GroupMembers, MemberRole, Mem
 pub use crate::raft::peers::{CallRefused, MemberLane, MemberPeers, PeerError, PeerFuture, SnapshotBytes};
 pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use cluster::{NewJoinToken, NodeReport};
+pub use copies::CutError;
 pub use dead::DeadSet;
 pub use leases::ReadLeases;
 pub use options::{
@@ -472,6 +475,17 @@ impl Catalogue {
     /// If the catalogue cannot be read or the copy cannot be written.
     pub async fn copy_into(&self, copier: Copier, prefix: &str) -> Result<Copier, CopyError> {
         self.inner.copy_into(copier, prefix.to_owned()).await
+    }
+
+    /// Adds a copy of the catalogue of a cluster, under `prefix`, to the copy that `copier` makes: states of
+    /// all groups, and a log that begins after them. Every command that any node answered before the call is
+    /// in it, and every segment and body to which the copied object groups refer is in the copied system
+    /// group, if no segment is released meanwhile. A bucket that is deleted meanwhile may have a mirror left.
+    ///
+    /// # Errors
+    /// If no majority confirms the newest state, the catalogue cannot be read, or the copy not be written.
+    pub async fn copy_cut_into(&self, copier: Copier, prefix: &str) -> Result<Copier, CutError> {
+        self.inner.copy_cut_into(copier, prefix.to_owned()).await
     }
 
     /// Log entries on stable media, over all groups: the floor below which the log must never end. On a

@@ -25,10 +25,10 @@ pub mod view;
 
 pub use catalogue::{
     BarrierError, BarrierScope, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
-    ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, DeadSet, DeleteBucketError,
-    FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole, MemberStatus,
-    NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin, ProposeError,
-    ReadLeases, Reader, Reference, SnapshotBytes, StoredVersion, UploadScan,
+    ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, CutError, DeadSet,
+    DeleteBucketError, FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole,
+    MemberStatus, NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin,
+    ProposeError, ReadLeases, Reader, Reference, SnapshotBytes, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

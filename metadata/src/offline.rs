@@ -39,6 +39,7 @@ pub use rebuild::{
 pub use recover::{CatalogueRecovery, RecoveredCatalogue, recover_catalogue};
 pub use repair::{rebuild_log, recount, repair_current_files, repair_log};
 
+pub(crate) use tail::{AppliedPosition, starting_rows};
 pub use tail::{LogTail, check_tail, restart_log};
 
 use crate::durability::Durability;
@@ -53,7 +54,7 @@ use mlgw_formats::schema::{
     Bucket, Credential, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, decode, policy,
 };
 use scratch::{Scratch, ScratchState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// True if nothing was ever written to the catalogue in `dir`, because its first start was interrupted. Any
@@ -88,6 +89,8 @@ fn has_tables(dir: &Path) -> std::io::Result<bool> {
 pub struct CatalogueFacts {
     /// Buckets by id.
     pub buckets: BTreeMap<u64, Bucket>,
+    /// Ids of buckets that any group mirrors.
+    pub mirrored: BTreeSet<u64>,
     /// Access keys.
     pub credentials: Vec<Credential>,
     /// Segments by id.
@@ -190,6 +193,20 @@ impl Offline {
         each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         self.states.iter().try_for_each(|opened| bodies::each_extent(&opened.state, each))
+    }
+
+    /// Returns the end of the last referenced byte of each segment.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn referenced_ends(&self) -> Result<BTreeMap<u64, u64>, StoreError> {
+        let mut ends = BTreeMap::new();
+        self.each_extent(&mut |of: &ReferencedExtent<'_>| {
+            let end = ends.entry(of.extent.segment).or_insert(0);
+            *end = of.end().max(*end);
+            Ok(())
+        })?;
+        Ok(ends)
     }
 
     /// The user-written files of the running policy; empty if there are none.

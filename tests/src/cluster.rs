@@ -19,6 +19,7 @@
 //! - `majority`: two of three voters are down;
 //! - `duty`: the duty node is killed, paused or stopped, and another one takes over;
 //! - `recovery`: the last of three nodes becomes a server of its own;
+//! - `backup`: a cluster is backed up through one of its nodes, destroyed, and restored;
 //! - `balancer`: haproxy in front of the nodes; one of them stops and another one is killed;
 //! - `clocks`: nodes whose clocks deviate;
 //! - `full_disks`: one full node, all of them, and a node with a slow disk;
@@ -34,6 +35,7 @@
 
 mod access_keys;
 mod appends;
+mod backup;
 mod balancer;
 mod certificates;
 mod clocks;

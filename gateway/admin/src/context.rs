@@ -1,18 +1,22 @@
 //! Parts of the state that the admin APIs of all nodes use: of a node with an engine and of one that only
 //! forwards requests.
 
-use super::{Admin, ApiError};
+use super::{Admin, ApiError, Backups};
+use arc_swap::ArcSwap;
 use axum::extract::FromRef;
 use http::StatusCode;
 use mlgw_auth::AuthRules;
 use mlgw_common::Clock;
+use mlgw_config::LoadedConfig;
 use mlgw_credentials::Keyring;
+use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_segments::hot::HotTier;
 use mlgw_telemetry::audit::AuditLog;
 use std::sync::Arc;
 
-/// What signatures are verified with, where changes are recorded, and the cluster. Clones share the parts.
+/// What signatures are verified with, where changes are recorded, the cluster, and what backups are made of.
+/// Clones share the parts.
 #[derive(Clone)]
 pub(super) struct AdminContext {
     pub(super) keyring: Keyring,
@@ -22,6 +26,9 @@ pub(super) struct AdminContext {
     pub(super) cluster: Option<ClusterNode>,
     /// The segments; `None` on a gateway.
     pub(super) segments: Option<HotTier>,
+    pub(super) catalogue: Catalogue,
+    pub(super) loaded: Arc<ArcSwap<LoadedConfig>>,
+    pub(super) backups: Backups,
 }
 
 impl FromRef<Arc<Admin>> for AdminContext {
@@ -33,6 +40,9 @@ impl FromRef<Arc<Admin>> for AdminContext {
             audit: Arc::clone(&admin.audit),
             cluster: admin.cluster.clone(),
             segments: Some(admin.stored.tiers.hot.clone()),
+            catalogue: admin.stored.catalogue.clone(),
+            loaded: Arc::clone(&admin.loaded),
+            backups: Arc::clone(&admin.backups),
         }
     }
 }

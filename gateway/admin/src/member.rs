@@ -1,8 +1,8 @@
 //! Admin API of a node of a cluster other than the duty node.
 //!
-//! It has its probes, metrics and settings, the cluster, and with the parts of the other nodes the status and
-//! the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]). [`super::probes`]
-//! decides if it is ready. Nothing is stored here besides lines of the audit log.
+//! It has its probes, metrics and settings, backups, the cluster, and with the parts of the other nodes the
+//! status and the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]).
+//! [`super::probes`] decides if it is ready. Nothing is stored here besides lines of the audit log.
 
 use super::context::AdminContext;
 use super::decisions::{DecisionQuery, DecisionSources};
@@ -16,7 +16,9 @@ use super::serve::ServedRoutes;
 use super::signed::{AdminCaller, SignedHead, require_member_signature};
 use super::storage_figures::StorageFigures;
 use super::whole_status::whole_status;
-use super::{ApiError, cluster, cluster_authority, cluster_leaving, disks, openapi, probes, status};
+use super::{
+    ApiError, Backups, cluster, cluster_authority, cluster_leaving, disks, openapi, probes, status, store,
+};
 use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRef, RawQuery, Request, State};
 use axum::response::Response;
@@ -72,6 +74,8 @@ pub struct MemberAdmin {
     pub rules: AuthRules,
     /// True while the server accepts requests; reported by `/readyz`.
     pub ready: Arc<AtomicBool>,
+    /// State of the newest backup, also of one that this node began while it was the duty node.
+    pub backups: Backups,
     /// True for a storage node that waits at its start until a majority of the voters answers.
     pub is_waiting: bool,
     /// The catalogue; on a gateway that of the system group.
@@ -105,6 +109,9 @@ impl FromRef<Arc<MemberAdmin>> for AdminContext {
             audit: Arc::clone(&admin.audit),
             cluster: Some(admin.cluster.clone()),
             segments: admin.storage.as_ref().map(|storage| storage.tiers.hot.clone()),
+            catalogue: admin.catalogue.clone(),
+            loaded: Arc::clone(&admin.loaded),
+            backups: Arc::clone(&admin.backups),
         }
     }
 }
@@ -121,6 +128,7 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/cluster", get(cluster::show))
         .route("/v1/cluster/tokens", post(cluster::create_token))
         .route("/v1/disks/replace", post(disks::replace))
+        .route("/v1/store/backup", get(store::show).post(store::start))
         .route("/v1/cluster/authority/rotate", post(cluster_authority::rotate))
         .route("/v1/cluster/nodes/{node}/drain", post(cluster_leaving::drain))
         .route("/v1/cluster/nodes/{node}/undrain", post(cluster_leaving::undrain))

@@ -181,11 +181,11 @@ routes! {
     /// Show the latest backup of this process.
     get "/v1/store/backup" => store::show,
         200 BackupStatus: "Its progress";
-    /// Start a backup of the data directory.
+    /// Start a backup of the data directory, or of the whole cluster.
     post "/v1/store/backup" => store::start,
         body NewBackup,
         202 BackupStatus: "Started",
-        errors 409 "BackupRunning";
+        errors 409 "BackupRunning", 409 "NothingStored";
     /// List access keys, without their secrets.
     get "/v1/access/keys" => keys::list,
         200 KeyList: "The root key first, then sorted by access key id";

@@ -2,7 +2,7 @@
 //! and shows nodes and groups.
 
 mod join;
-mod recover;
+pub(super) mod recover;
 
 use crate::store::{DataDirArgs, failure};
 use clap::Subcommand;

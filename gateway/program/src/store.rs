@@ -1,5 +1,6 @@
 //! The command `mlgw store …`: works on a data directory without a server (`backup` also on one in use).
 
+use crate::cluster::recover::{recovered_document, remaining_steps, require_complete};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{BackupState, BackupStatus, NewBackup};
@@ -13,7 +14,10 @@ use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, RebuildLog, Severity};
 use mlgw_segments::hot::{AdoptedDirectory, SalvageReport, SalvagedBody};
 use mlgw_store::node_file::DataDirError;
-use mlgw_store::{BackedUp, Checked, LostTail, Repaired, StoreLocation, StoreVerbError, UpstreamData};
+use mlgw_store::{
+    BackedUp, Checked, LostTail, RecoveredServer, Repaired, Restored, StoreLocation, StoreVerbError,
+    UpstreamData,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -45,7 +49,7 @@ pub(super) enum StoreCommand {
     },
     /// List the objects that can be recovered from segments alone, without a catalogue. Writes nothing.
     Salvage(DataDirArgs),
-    /// Back up a data directory, also while a server uses it.
+    /// Back up a data directory, also while a server uses it: then that of a node backs up the whole cluster.
     Backup {
         #[command(flatten)]
         place: DataDirArgs,
@@ -55,7 +59,7 @@ pub(super) enum StoreCommand {
         #[arg(long)]
         leave_upstreams: bool,
     },
-    /// Create a data directory from a backup.
+    /// Create a data directory from a backup: that of a cluster becomes a server without peers.
     Restore {
         /// The backup.
         #[arg(value_name = "IN")]
@@ -148,10 +152,10 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             copied(&made, &format!("Backed up {} to {}", place.dir.display(), to.display()), out)
         }
         StoreCommand::Restore { from, place } => {
-            let made = mlgw_store::restore(&from, &place.dir, place.location()?.segments.hot(), &watch);
+            let made = mlgw_store::restore(&from, &place.location()?, &SystemClock, &watch);
             progress.done();
             let done = format!("Restored {} from {}", place.dir.display(), from.display());
-            copied(&made.map_err(failure)?, &done, out)
+            restored(&made.map_err(failure)?, &done, out)
         }
     }
 }
@@ -300,6 +304,24 @@ fn copied(made: &BackedUp, done: &str, out: Out) -> Result<(), CliError> {
     out.done(made, &format!("{done}: {} files, {}.", made.files, ByteSize(made.bytes).human()))
 }
 
+/// Shows a restored directory. That of a cluster is one of a recovered server.
+fn restored(made: &Restored, done: &str, out: Out) -> Result<(), CliError> {
+    let Some(recovered) = &made.recovered else { return copied(&made.copy, done, out) };
+    let BackedUp { files, bytes } = made.copy;
+    let mut document = recovered_document(recovered);
+    (document["files"], document["bytes"]) = (files.into(), bytes.into());
+    out.document(&document, |_| {
+        let RecoveredServer { cluster, former, objects, .. } = recovered;
+        let size = ByteSize(bytes).human();
+        format!(
+            "{done}: {files} files, {size}.\nIt is a server of its own, made from cluster {former}, with the \
+             cluster id {cluster}: {objects} objects.\n{}",
+            remaining_steps(recovered)
+        )
+    })?;
+    require_complete(recovered)
+}
+
 /// Requests the backup from the server that uses `dir`, and waits for it.
 async fn ask_server(
     dir: &Path,
@@ -330,9 +352,9 @@ pub(super) fn failure(error: StoreVerbError) -> CliError {
             "{} is in use by a server{process}: stop it first, or use a copy made by `mlgw store backup`",
             path.display()
         )),
-        StoreVerbError::DataDir(DataDirError::Newer { .. }) | StoreVerbError::Member(_) => {
-            CliError::Refused(error.to_string())
-        }
+        StoreVerbError::DataDir(DataDirError::Newer { .. })
+        | StoreVerbError::Member(_)
+        | StoreVerbError::Gateway(_) => CliError::Refused(error.to_string()),
         _ => CliError::Failed(error.to_string()),
     }
 }

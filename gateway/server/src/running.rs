@@ -21,7 +21,7 @@ use super::start::ClusterPart;
 use super::stopping::{StopReason, announce_stop, first_reason, shutdown_delay, until_superseded};
 use super::telemetry::{audit_of, metrics_of, stop_traces};
 use arc_swap::ArcSwap;
-use mlgw_admin::Admin;
+use mlgw_admin::{Admin, Backups};
 use mlgw_background::access_plans::AccessPlans;
 use mlgw_background::access_traces::AccessTraces;
 use mlgw_background::jobs::{JobContext, Jobs};
@@ -152,6 +152,7 @@ pub(super) struct AdminShared {
     pub(super) audit: Arc<AuditLog>,
     pub(super) loaded: Arc<ArcSwap<LoadedConfig>>,
     pub(super) ready: Arc<AtomicBool>,
+    pub(super) backups: Backups,
     pub(super) endpoint: String,
     pub(super) started: Timestamp,
 }
@@ -170,6 +171,7 @@ impl AdminShared {
             audit: audit_of(&loaded.config, data_dir)?,
             loaded: Arc::new(ArcSwap::from_pointee(loaded)),
             ready: Arc::new(AtomicBool::new(true)),
+            backups: Backups::default(),
             endpoint,
             started: clock.now(),
         })
@@ -250,7 +252,7 @@ pub(super) fn admin_of(
         started: shared.started,
         rules: Admin::rules(),
         ready: Arc::clone(&shared.ready),
-        backups: mlgw_admin::Backups::default(),
+        backups: Arc::clone(&shared.backups),
         scrub: Arc::clone(&parts.scrub),
         plans: plans_of(parts)?,
         policy_plans: mlgw_admin::PolicyPlans::default(),

@@ -286,6 +286,7 @@ pub(super) fn member_admin(parts: &MemberParts<'_>, shared: &AdminShared) -> Mem
         started: shared.started,
         rules: Admin::rules(),
         ready: Arc::clone(&shared.ready),
+        backups: Arc::clone(&shared.backups),
         is_waiting: false,
         catalogue: parts.catalogue.clone(),
         storage: parts.storage.map(storage_of),

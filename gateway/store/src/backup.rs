@@ -1,5 +1,5 @@
 //! The subcommand `mlgw store backup`: a complete and verified copy of a data directory, also while it is in
-//! use.
+//! use. A running storage node of a cluster makes a backup of the whole cluster.
 //!
 //! While a server runs, no segment is released from the start of the catalogue's copy until all segments are
 //! open: an open file can be removed, but its bytes stay readable. The copied catalogue is read as a start
@@ -9,25 +9,28 @@
 //! list of contents is written last. A copy without the list is no backup.
 
 use super::{StoreLocation, StoreVerbError};
-use crate::data_dir::{CLUSTER_DIR, DataDir};
-use crate::node_file::NODE_FILE;
+use crate::backup_plan::{BackupPlan, OtherNodes, open_copied};
+use crate::cluster_backup::ClusterBackup;
+use crate::data_dir::DataDir;
+use crate::node_file::{DirectoryRole, NODE_FILE, NodeDescription};
 use mlgw_common::regular;
-use mlgw_common::{Clock, NodeId, SegmentId, SegmentTier};
+use mlgw_common::{Clock, NodeId, SegmentId};
 use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
-use mlgw_metadata::offline::{Offline, ProgressCallback, copy_closed, ignore_progress};
-use mlgw_segments::hot::{HotTier, segment_of_file_name};
+use mlgw_metadata::offline::{ProgressCallback, copy_closed};
+use mlgw_segments::hot::{HotTier, segment_file_name, segment_of_file_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Seek as _;
 use std::path::Path;
 
 /// Directory of the catalogue in a copy.
-const CATALOGUE: &str = "catalogue/";
+pub(super) const CATALOGUE: &str = "catalogue/";
 
-/// Directories of small files: the audit log, and what a node with peers knows of them.
-const SMALL_FOLDERS: [&str; 2] = ["audit", CLUSTER_DIR];
+/// Directory of the audit log.
+const AUDIT: &str = "audit";
 
 /// Size of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +53,8 @@ pub enum UpstreamData {
 /// Copies a data directory that no server uses to `out`, which must be empty or absent.
 ///
 /// # Errors
-/// When a server uses it, when `out` is not empty, or when a file cannot be read or written.
+/// When a server uses it, when `out` is not empty, when bytes are missing, or when a file cannot be read or
+/// written.
 pub fn backup_closed(
     source: &StoreLocation,
     out: &Path,
@@ -59,19 +63,25 @@ pub fn backup_closed(
     watch: ProgressCallback<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
     let _held = DataDir::hold(&source.dir)?;
+    let node = DataDir::description(&source.dir)?;
+    if node.as_ref().is_some_and(|node| node.role == DirectoryRole::Gateway) {
+        return Err(StoreVerbError::Gateway(source.dir.clone()));
+    }
+    let node = node.map_or(NodeId::SINGLE, |node| node.node_id());
     require_empty(out)?;
     let mut copier = Copier::new(out, None)?;
     let segments = open_segments(source)?;
     copy_closed(&source.catalogue(), &mut copier, CATALOGUE)?;
-    let segments = segments_to_copy(out, DataDir::node_id(&source.dir)?, segments, upstream_data)?;
+    let segments = local_segments(out, node, segments, upstream_data)?;
     add_segments(&mut copier, segments, watch)?;
     finish(copier, source, clock)
 }
 
-/// Copies the data directory of this running server to `out`, which must be empty or absent.
+/// Copies the data of this running server, or of its cluster, to `out`, which must be empty or absent.
 ///
 /// # Errors
-/// When `out` is not empty, or when a file cannot be read or written.
+/// When `out` is not empty, when bytes are missing, or when a file cannot be read or written. On a node of a
+/// cluster also when no majority confirms the newest state.
 pub async fn backup_serving(
     source: &StoreLocation,
     out: &Path,
@@ -79,16 +89,23 @@ pub async fn backup_serving(
     catalogue: &Catalogue,
     hot: &HotTier,
     clock: &dyn Clock,
-    watch: impl Fn(&'static str, u64, u64) + Send + 'static,
+    watch: impl Fn(&'static str, u64, u64) + Send + Sync + 'static,
 ) -> Result<BackedUp, StoreVerbError> {
     require_empty(out)?;
-    let kept = hot.pin_all();
-    let mut copier = catalogue.copy_into(Copier::new(out, None)?, CATALOGUE).await?;
-    let segments = open_segments(source)?;
-    drop(kept);
-    let (out_dir, node) = (out.to_owned(), DataDir::node_id(&source.dir)?);
+    let described = DataDir::description(&source.dir)?;
+    let node = described.as_ref().map_or(NodeId::SINGLE, NodeDescription::node_id);
+    let has_peers = described.is_some_and(|node| node.is_clustered());
+    let (mut copier, segments) = if has_peers {
+        let cluster = ClusterBackup { source, out, node, catalogue, hot, upstream_data };
+        cluster.begin(&watch).await?
+    } else {
+        let _kept = hot.pin_all();
+        (catalogue.copy_into(Copier::new(out, None)?, CATALOGUE).await?, open_segments(source)?)
+    };
+    let out = out.to_owned();
     let copied = tokio::task::spawn_blocking(move || {
-        let segments = segments_to_copy(&out_dir, node, segments, upstream_data)?;
+        let segments =
+            if has_peers { segments } else { local_segments(&out, node, segments, upstream_data)? };
         Ok::<_, StoreVerbError>(add_segments(&mut copier, segments, &watch).map(|()| copier)?)
     });
     let copier = copied.await.map_err(|stopped| StoreVerbError::Catalogue(stopped.to_string()))??;
@@ -107,7 +124,7 @@ pub(super) fn require_empty(out: &Path) -> Result<(), StoreVerbError> {
 }
 
 /// Opens every segment of all tiers. An open file can be removed, but its bytes stay readable.
-fn open_segments(source: &StoreLocation) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
+pub(super) fn open_segments(source: &StoreLocation) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut open = BTreeMap::new();
     for dir in source.segments.all() {
         open_segments_of(dir, &mut open)?;
@@ -138,8 +155,7 @@ fn add_segments(
     let total = segments.values().filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
     let mut done = 0;
     for (id, mut file) in segments {
-        let name = format!("segments/{}", mlgw_segments::hot::segment_file_name(id));
-        copier.add_open(&mut file, u64::MAX, &name, &mut |bytes| {
+        copier.add_open(&mut file, u64::MAX, &segment_name(id), &mut |bytes| {
             done += bytes;
             watch("copying segments", done, total);
         })?;
@@ -147,38 +163,33 @@ fn add_segments(
     Ok(())
 }
 
-/// Returns the segments that the copied catalogue knows. Each referenced segment must exist, or may stay in
-/// its upstream.
-fn segments_to_copy(
+/// Adds the file of a segment that was read from other nodes.
+pub(super) fn add_segment(
+    mut copier: Copier,
+    segment: SegmentId,
+    mut file: &File,
+) -> Result<Copier, StoreVerbError> {
+    let name = segment_name(segment);
+    file.rewind().map_err(StoreVerbError::io(&name))?;
+    let mut file = file.try_clone().map_err(StoreVerbError::io(&name))?;
+    copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
+    Ok(copier)
+}
+
+/// Path of a segment in a copy.
+fn segment_name(segment: SegmentId) -> String {
+    format!("segments/{}", segment_file_name(segment))
+}
+
+/// Returns those of this server's segments that the copied catalogue knows.
+fn local_segments(
     out: &Path,
     node: NodeId,
-    mut segments: BTreeMap<SegmentId, File>,
+    segments: BTreeMap<SegmentId, File>,
     upstream_data: UpstreamData,
 ) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
-    let mut findings = Vec::new();
-    // In the copy itself, because a server may have no other writable directory.
-    let scratch = out.join("proving");
-    let catalogue =
-        Offline::open(&out.join(CATALOGUE), &scratch, node, None, &mut findings, &ignore_progress)
-            .map_err(|error| StoreVerbError::Catalogue(error.0))?;
-    if let Some(damage) = findings.iter().find(|finding| finding.is_damage()) {
-        return Err(StoreVerbError::Catalogue(format!("{}: {}", damage.place, damage.what)));
-    }
-    let Some(catalogue) = catalogue else { return Ok(BTreeMap::new()) };
-    let known = &catalogue.facts.segments;
-    let referred = catalogue.facts.usage.keys().map(|id| SegmentId(*id));
-    let mut in_upstreams = 0;
-    for missing in referred.filter(|id| !segments.contains_key(id)) {
-        if known.get(&missing.0).is_none_or(|record| record.tier_for(node) != Ok(SegmentTier::Upstream)) {
-            return Err(StoreVerbError::SegmentMissing(missing));
-        }
-        in_upstreams += 1;
-    }
-    if in_upstreams > 0 && upstream_data == UpstreamData::Refused {
-        return Err(StoreVerbError::InUpstreams(in_upstreams));
-    }
-    segments.retain(|id, _| known.contains_key(&id.0));
-    Ok(segments)
+    let copied = open_copied(out, node)?;
+    BackupPlan::of(&copied, node, segments, OtherNodes::Unread, upstream_data)?.only_local(&copied)
 }
 
 /// Copies the small files, then writes the list of contents.
@@ -189,12 +200,10 @@ fn finish(mut copier: Copier, source: &StoreLocation, clock: &dyn Clock) -> Resu
             copier.add(&path, name)?;
         }
     }
-    for folder in SMALL_FOLDERS {
-        for entry in std::fs::read_dir(source.dir.join(folder)).into_iter().flatten().flatten() {
-            let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
-            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
-            copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
-        }
+    for entry in std::fs::read_dir(source.dir.join(AUDIT)).into_iter().flatten().flatten() {
+        let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
+        let name = format!("{AUDIT}/{}", entry.file_name().to_string_lossy());
+        copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
     }
     let contents = copier.finish(clock.now())?;
     Ok(BackedUp { files: contents.files.len() as u64, bytes: contents.bytes() })

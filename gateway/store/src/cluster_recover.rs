@@ -14,18 +14,19 @@
 //! The list of objects that lack bytes is durable in the directory before `node.json` is replaced.
 
 use crate::data_dir::{CLUSTER_DIR, DataDir};
+use crate::incomplete::{IncompleteObject, objects_lacking};
 use crate::location::StoreLocation;
 use crate::node_file::{DataDirError, DirectoryRole, NODE_FILE, NodeDescription};
 use crate::timeline::replace_identity;
 use crate::{StoreVerbError, expected, scratch};
-use mlgw_common::{BucketId, Clock, ClusterId, NodeId, SegmentId, SegmentTier, private_file, regular};
+use mlgw_common::{Clock, ClusterId, NodeId, SegmentId, SegmentTier, private_file, regular};
 use mlgw_config::Config;
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_formats::store_files;
 use mlgw_metadata::offline::{CatalogueRecovery, DivideError, Offline, ProgressCallback, recover_catalogue};
 use mlgw_metadata::store_error::StoreError;
 use mlgw_segments::hot::scan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -58,21 +59,6 @@ pub enum ClusterRecoverError {
 impl From<DataDirError> for ClusterRecoverError {
     fn from(error: DataDirError) -> Self {
         Self::Store(error.into())
-    }
-}
-
-/// An object that lacks bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct IncompleteObject {
-    /// Name of the bucket, or its id if it has no record.
-    pub bucket: String,
-    /// The key.
-    pub key: String,
-}
-
-impl fmt::Display for IncompleteObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, self.key.escape_default())
     }
 }
 
@@ -143,24 +129,47 @@ pub fn cluster_recover(
         lineage: recovered.lineage().unwrap_or_default(),
         now: clock.now(),
     };
-    let made = recover_catalogue(&recovery, &scratch()?, watch)?;
-    watch("looking for the bytes of objects", 0, 0);
-    let incomplete = incomplete_objects(&place, &made.catalogue)?;
-    let list = place.dir.join(INCOMPLETE_OBJECTS_FILE);
-    store_list(&place.dir, &list, &incomplete).map_err(StoreVerbError::io(&list))?;
+    let made = recover_rows(&recovery, node.cluster, &place, &scratch()?, watch)?;
+    store_list(&place.dir, &made)?;
     finish(&place, &node, &recovered)?;
+    Ok(made)
+}
+
+/// Makes the catalogue of a server that was a node of the cluster `former`, and lists the objects that
+/// lack bytes in the segments of `place`. `scratch` is an empty directory.
+///
+/// # Errors
+/// See [`DivideError`]. An incomplete new catalogue may be left.
+pub(crate) fn recover_rows(
+    recovery: &CatalogueRecovery<'_>,
+    former: ClusterId,
+    place: &StoreLocation,
+    scratch: &Path,
+    watch: ProgressCallback<'_>,
+) -> Result<RecoveredServer, DivideError> {
+    let made = recover_catalogue(recovery, scratch, watch)?;
+    watch("looking for the bytes of objects", 0, 0);
     Ok(RecoveredServer {
-        cluster: recovered.cluster,
-        former: node.cluster,
+        cluster: recovery.lineage.own.cluster,
+        former,
         entries: made.entries,
         objects: made.catalogue.facts.objects,
-        incomplete,
-        list,
+        incomplete: incomplete_objects(place, &made.catalogue)?,
+        list: place.dir.join(INCOMPLETE_OBJECTS_FILE),
     })
 }
 
-/// Writes the list of objects that lack bytes, durably. Without such objects there is no list.
-fn store_list(dir: &Path, list: &Path, incomplete: &[IncompleteObject]) -> io::Result<()> {
+/// Writes the list of objects that lack bytes into the data directory, durably. Without such objects there is
+/// no list.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn store_list(dir: &Path, recovered: &RecoveredServer) -> Result<(), StoreVerbError> {
+    let RecoveredServer { list, incomplete, .. } = recovered;
+    write_list(dir, list, incomplete).map_err(StoreVerbError::io(list))
+}
+
+fn write_list(dir: &Path, list: &Path, incomplete: &[IncompleteObject]) -> io::Result<()> {
     if incomplete.is_empty() {
         return match std::fs::remove_file(list) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -191,22 +200,14 @@ fn finish(
 fn incomplete_objects(
     place: &StoreLocation,
     catalogue: &Offline,
-) -> Result<Vec<IncompleteObject>, ClusterRecoverError> {
+) -> Result<Vec<IncompleteObject>, StoreError> {
     let mut lengths: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-    let mut found: BTreeSet<IncompleteObject> = BTreeSet::new();
-    let read = catalogue.each_extent(&mut |of| {
-        let segment = of.extent.segment;
+    objects_lacking(catalogue, &mut |segment, end| {
         let length = *lengths
             .entry(segment)
             .or_insert_with(|| local_length(place, catalogue.facts.segments.get(&segment)));
-        if length.is_some_and(|length| length < of.end()) {
-            let key = String::from_utf8_lossy(of.key).into_owned();
-            found.insert(IncompleteObject { bucket: bucket_name(catalogue, of.bucket), key });
-        }
-        Ok(())
-    });
-    read.map_err(|error: StoreError| DivideError::from(error))?;
-    Ok(found.into_iter().collect())
+        length.is_some_and(|length| length < end)
+    })
 }
 
 /// Length of the local file of a segment, 0 if there is none or it cannot be read; `None` for a segment at an
@@ -224,11 +225,6 @@ fn local_length(place: &StoreLocation, record: Option<&SegmentRecord>) -> Option
         SegmentState::Sealed => file.metadata().map(|found| found.len()),
     });
     Some(length.unwrap_or(0))
-}
-
-fn bucket_name(catalogue: &Offline, bucket: BucketId) -> String {
-    let record = catalogue.facts.buckets.get(&bucket.0);
-    record.map_or_else(|| bucket.to_string(), |record| record.name.clone())
 }
 
 /// Ends the recovery of a stopped server: write-back, rules and jobs run from its next start on.
@@ -251,7 +247,7 @@ pub fn cluster_take_over(config: &Config) -> Result<ClusterId, ClusterRecoverErr
 mod tests {
     use super::{
         ClusterRecoverError, INCOMPLETE_OBJECTS_FILE, IncompleteObject, cluster_recover, cluster_take_over,
-        local_length, recoverable_cluster, store_list,
+        local_length, recoverable_cluster, write_list,
     };
     use crate::data_dir::DataDir;
     use crate::location::StoreLocation;
@@ -293,12 +289,12 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let list = room.path().join(INCOMPLETE_OBJECTS_FILE);
         let lacking = |key: &str| IncompleteObject { bucket: "b".to_owned(), key: key.to_owned() };
-        store_list(room.path(), &list, &[lacking("k"), lacking("a\nb")]).unwrap();
+        write_list(room.path(), &list, &[lacking("k"), lacking("a\nb")]).unwrap();
         assert_eq!(std::fs::read_to_string(&list).unwrap(), "s3://b/k\ns3://b/a\\nb\n");
-        store_list(room.path(), &list, &[lacking("k")]).unwrap();
+        write_list(room.path(), &list, &[lacking("k")]).unwrap();
         assert_eq!(std::fs::read_to_string(&list).unwrap(), "s3://b/k\n");
-        store_list(room.path(), &list, &[]).unwrap();
-        store_list(room.path(), &list, &[]).unwrap();
+        write_list(room.path(), &list, &[]).unwrap();
+        write_list(room.path(), &list, &[]).unwrap();
         assert!(!list.exists(), "nothing is lacking");
     }
 

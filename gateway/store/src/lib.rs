@@ -5,13 +5,16 @@
 //! them.
 
 mod backup;
+mod backup_plan;
 pub mod catalogue_dir;
 mod check;
 pub mod checkpoint_dir;
+mod cluster_backup;
 mod cluster_init;
 mod cluster_join;
 mod cluster_recover;
 pub mod data_dir;
+mod incomplete;
 mod leftovers;
 mod location;
 pub mod node_file;
@@ -26,19 +29,20 @@ pub use check::{Checked, check};
 pub use cluster_init::{ClusterInitError, InitializedCluster, cluster_init};
 pub use cluster_join::{ClusterJoinError, JoiningDir};
 pub use cluster_recover::{
-    ClusterRecoverError, IncompleteObject, RecoveredServer, cluster_recover, cluster_take_over,
-    recoverable_cluster,
+    ClusterRecoverError, RecoveredServer, cluster_recover, cluster_take_over, recoverable_cluster,
 };
+pub use incomplete::{IncompleteObject, MissingSegments};
 pub use leftovers::remove_leftovers;
 pub use location::StoreLocation;
 pub use repair::{Repaired, repair};
-pub use restore::restore;
+pub use restore::{Restored, restore};
 pub use small_files::{UnfitFile, unfit_files};
 pub use timeline::{LostTail, accept_lost_tail, adopt};
 
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NodeDescription};
-use mlgw_common::{Lineage, NodeId, SegmentId};
+use mlgw_common::{ClusterId, Lineage, NodeId};
+use mlgw_metadata::CutError;
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, CheckFinding, ProgressCallback, RebuildError, RebuildLog, RebuildReport};
@@ -69,6 +73,17 @@ pub enum StoreVerbError {
     /// The target of a new directory is not empty.
     #[error("{0} is not empty: use an empty or absent directory")]
     NotEmpty(PathBuf),
+    /// A backup would be restored over another server.
+    #[error(
+        "{dir} is the data directory of a server of cluster {cluster}: restore the backup to an empty or \
+         absent directory"
+    )]
+    ExistingServer {
+        /// The directory.
+        dir: PathBuf,
+        /// Cluster of that server.
+        cluster: ClusterId,
+    },
     /// The copy is damaged and is not restored.
     #[error("the copy is damaged: {0}")]
     Damaged(String),
@@ -78,9 +93,18 @@ pub enum StoreVerbError {
     /// The state could not be rebuilt.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
-    /// A segment that should be copied is missing.
-    #[error("the segment {0} is missing: run `mlgw store check`")]
-    SegmentMissing(SegmentId),
+    /// Segments that should be copied are missing, or lack bytes.
+    #[error("{0}")]
+    Missing(MissingSegments),
+    /// A gateway has no data.
+    #[error("{0} is of a gateway, which stores nothing: use a storage node")]
+    Gateway(PathBuf),
+    /// The catalogue of a cluster was not copied.
+    #[error("the catalogue was not copied: {0}")]
+    Cut(#[from] CutError),
+    /// Buckets were deleted each time that the catalogue of a cluster was copied.
+    #[error("buckets were deleted during each of {0} copies of the catalogue: try again")]
+    BucketsDeleted(u32),
     /// Bytes of objects are not on disks of this machine.
     #[error(
         "{0} segments are in upstreams, and a backup contains local data only: bring them back first with \

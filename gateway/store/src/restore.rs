@@ -3,62 +3,193 @@
 //! The backup is verified while it is read, byte by byte. The new directory's `node.json` is written last,
 //! with its own incarnation. A start refuses the directory of an interrupted restore, which must be emptied
 //! and restored again.
+//!
+//! The backup of a cluster becomes a recovered server, as the last node of a cluster does with `mlgw cluster
+//! recover`: a server without peers that has another cluster id, so no node of the old cluster accepts it,
+//! and whose write-back, rules and jobs are stopped until it takes over.
 
 use super::StoreVerbError;
-use super::backup::BackedUp;
+use super::backup::{BackedUp, CATALOGUE};
 use crate::catalogue_dir::CatalogueName;
-use crate::data_dir::DataDir;
-use crate::node_file::{NODE_FILE, NodeDescription};
-use mlgw_common::regular;
+use crate::cluster_recover::{RecoveredServer, recover_rows, store_list};
+use crate::data_dir::{CLUSTER_DIR, DataDir};
+use crate::incomplete::MissingSegments;
+use crate::location::StoreLocation;
+use crate::node_file::{DirectoryRole, NODE_FILE, NodeDescription};
+use crate::scratch;
+use mlgw_common::{Clock, SegmentId, regular};
+use mlgw_formats::backup_contents::BackupContents;
+use mlgw_formats::store_files;
 use mlgw_metadata::copy::Copier;
-use mlgw_metadata::offline::ProgressCallback;
+use mlgw_metadata::offline::{CatalogueRecovery, CheckFinding, Offline, ProgressCallback, ignore_progress};
+use mlgw_metadata::store_error::StoreError;
+use mlgw_segments::hot::segment_of_file_name;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Fills `dir` (absent or empty) from the copy in `from`. The segments are written to `segments`, which may
-/// be outside of `dir`.
+/// Directory of the segments in a copy.
+const SEGMENTS: &str = "segments/";
+
+/// Result of a restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Size of the copy.
+    pub copy: BackedUp,
+    /// The recovered server, if the backup is that of a cluster.
+    pub recovered: Option<RecoveredServer>,
+}
+
+/// Fills the data directory of `place` (absent or empty) from the copy in `from`. All segments are written to
+/// the directory of the hot tier, which may be elsewhere.
 ///
 /// # Errors
 /// When the copy is incomplete, when a target is not empty, or when a file cannot be written.
 pub fn restore(
     from: &Path,
-    dir: &Path,
-    segments: &Path,
+    place: &StoreLocation,
+    clock: &dyn Clock,
     watch: ProgressCallback<'_>,
-) -> Result<BackedUp, StoreVerbError> {
+) -> Result<Restored, StoreVerbError> {
     let contents = mlgw_metadata::copy::read_contents(from)?;
     // Refused if a newer version wrote it.
     let described = DataDir::description(from)?.filter(|_| contents.files.contains_key(NODE_FILE));
     let original = described.ok_or_else(|| StoreVerbError::NoDataDir(from.to_owned()))?;
-    // The original may continue to run and assign the same ids to other bytes.
-    let restored = original.next_incarnation()?;
-    // A backup has one catalogue, whatever its name was.
-    let restored = NodeDescription { catalogue: CatalogueName::FIRST, ..restored };
+    if original.role == DirectoryRole::Gateway {
+        return Err(StoreVerbError::Gateway(from.to_owned()));
+    }
+    let restored = description_of(&original)?;
     let mut findings = Vec::new();
     mlgw_metadata::copy::verify_contents(&contents, from, "", &mut findings, watch);
-    if let Some(damage) = findings.first() {
-        return Err(StoreVerbError::Damaged(format!("{}: {}", damage.place, damage.what)));
+    if !findings.is_empty() {
+        return Err(damaged(from, &original, &findings));
     }
-    for target in [dir, segments] {
-        super::backup::require_empty(target)?;
+    require_unused(place)?;
+    let layout = RestoreLayout { place, is_cluster: original.is_clustered() };
+    layout.copy_files(from, &contents, watch)?;
+    let recovered = match layout.is_cluster {
+        true => Some(recover(&layout, &original, &restored, clock, watch)?),
+        false => None,
+    };
+    sync_all(&place.dir)?;
+    sync_all(place.segments.hot())?;
+    restored.write(&place.dir)?;
+    let copy = BackedUp { files: contents.files.len() as u64, bytes: contents.bytes() };
+    Ok(Restored { copy, recovered })
+}
+
+/// The description of the restored directory. The original may continue to run and assign the same ids to
+/// other bytes.
+fn description_of(original: &NodeDescription) -> Result<NodeDescription, StoreVerbError> {
+    if original.is_clustered() {
+        return Ok(original.clone().recovered()?);
     }
-    let (mut done, total) = (0, contents.bytes());
-    for name in contents.files.keys().filter(|name| *name != NODE_FILE) {
-        let (folder, below) = match name.strip_prefix("segments/") {
-            Some(below) => (segments, below),
-            None => (dir, name.as_str()),
-        };
-        let source = from.join(name);
-        let mut file = regular::open(&source).map_err(StoreVerbError::io(&source))?;
-        Copier::new(folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
-            done += bytes;
-            watch("restoring", done, total);
-        })?;
+    // A backup has one catalogue, whatever its name was.
+    Ok(NodeDescription { catalogue: CatalogueName::FIRST, ..original.clone().next_incarnation()? })
+}
+
+/// Refuses targets that are not empty.
+fn require_unused(place: &StoreLocation) -> Result<(), StoreVerbError> {
+    if let Some(node) = DataDir::description(&place.dir)? {
+        return Err(StoreVerbError::ExistingServer { dir: place.dir.clone(), cluster: node.cluster });
     }
-    sync_all(dir)?;
-    sync_all(segments)?;
-    restored.write(dir)?;
-    Ok(BackedUp { files: contents.files.len() as u64, bytes: total })
+    [&*place.dir, place.segments.hot()].into_iter().try_for_each(super::backup::require_empty)
+}
+
+/// Where the files of a copy are restored.
+struct RestoreLayout<'a> {
+    place: &'a StoreLocation,
+    is_cluster: bool,
+}
+
+impl RestoreLayout<'_> {
+    /// Directory of the copied catalogue. That of a cluster is replaced by the one of a recovered server.
+    fn catalogue(&self) -> PathBuf {
+        let name = if self.is_cluster { CatalogueName::FIRST.next() } else { CatalogueName::FIRST };
+        self.place.dir.join(name.to_string())
+    }
+
+    /// Directory and path below it for a file of the copy; `None` for one that is not restored.
+    fn target<'n>(&self, name: &'n str) -> Option<(PathBuf, &'n str)> {
+        let is_certificate = Path::new(name).starts_with(CLUSTER_DIR);
+        match (name.strip_prefix(SEGMENTS), name.strip_prefix(CATALOGUE)) {
+            (Some(below), _) => Some((self.place.segments.hot().to_owned(), below)),
+            (None, Some(below)) => Some((self.catalogue(), below)),
+            (None, None) if name == NODE_FILE || is_certificate => None,
+            (None, None) => Some((self.place.dir.clone(), name)),
+        }
+    }
+
+    fn copy_files(
+        &self,
+        from: &Path,
+        contents: &BackupContents,
+        watch: ProgressCallback<'_>,
+    ) -> Result<(), StoreVerbError> {
+        let (mut done, total) = (0, contents.bytes());
+        for name in contents.files.keys() {
+            let Some((folder, below)) = self.target(name) else { continue };
+            let source = from.join(name);
+            let mut file = regular::open(&source).map_err(StoreVerbError::io(&source))?;
+            Copier::new(&folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
+                done += bytes;
+                watch("restoring", done, total);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the catalogue of a recovered server from that of a cluster.
+fn recover(
+    layout: &RestoreLayout<'_>,
+    original: &NodeDescription,
+    restored: &NodeDescription,
+    clock: &dyn Clock,
+    watch: ProgressCallback<'_>,
+) -> Result<RecoveredServer, StoreVerbError> {
+    let place = layout.place;
+    let (old, new) = (layout.catalogue(), place.dir.join(restored.catalogue.to_string()));
+    let recovery = CatalogueRecovery {
+        old: &old,
+        new: &new,
+        node: original.node_id(),
+        // Its files have the checksums of the copy.
+        expected: None,
+        lineage: restored.lineage().unwrap_or_default(),
+        now: clock.now(),
+    };
+    let made = recover_rows(&recovery, original.cluster, place, &scratch()?, watch);
+    let made = made.map_err(|error| StoreVerbError::Catalogue(error.to_string()))?;
+    store_list(&place.dir, &made)?;
+    store_files::remove_dir(&old).map_err(StoreVerbError::io(&old))?;
+    Ok(made)
+}
+
+/// Returns the error for a damaged copy. If only segments are damaged, it lists the objects in them.
+fn damaged(from: &Path, original: &NodeDescription, findings: &[CheckFinding]) -> StoreVerbError {
+    let first = findings.first().map(|found| format!("{}: {}", found.place, found.what));
+    let segment_of = |found: &CheckFinding| {
+        let name = Path::new(&found.place).strip_prefix(from.join(SEGMENTS)).ok()?;
+        name.to_str().and_then(segment_of_file_name)
+    };
+    let segments: Option<BTreeSet<SegmentId>> = findings.iter().map(segment_of).collect();
+    let missing = segments.and_then(|segments| missing_of(from, original, segments).ok());
+    let listed = missing.map(|missing| format!("; {missing}")).unwrap_or_default();
+    StoreVerbError::Damaged(first.unwrap_or_default() + &listed)
+}
+
+fn missing_of(
+    from: &Path,
+    original: &NodeDescription,
+    segments: BTreeSet<SegmentId>,
+) -> Result<MissingSegments, StoreVerbError> {
+    let failed = |error: StoreError| StoreVerbError::Catalogue(error.0);
+    let (dir, node, mut findings) = (from.join(CATALOGUE), original.node_id(), Vec::new());
+    let catalogue = Offline::open(&dir, &scratch()?, node, None, &mut findings, &ignore_progress);
+    let catalogue = catalogue.map_err(failed)?;
+    let catalogue = catalogue.ok_or_else(|| StoreVerbError::Catalogue("it cannot be read".to_owned()))?;
+    MissingSegments::of(&catalogue, segments).map_err(failed)
 }
 
 /// Syncs a directory and its subdirectories.
@@ -73,4 +204,91 @@ fn sync_all(dir: &Path) -> Result<(), StoreVerbError> {
         }
     }
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::restore;
+    use crate::cluster_recover::cluster_take_over;
+    use crate::data_dir::DataDir;
+    use crate::location::StoreLocation;
+    use crate::node_file::{DirectoryRole, NODE_FILE, NodeDescription};
+    use crate::{StoreVerbError, UpstreamData, backup_closed, cluster_init};
+    use mlgw_common::{Clock, SystemClock};
+    use mlgw_config::{Config, ConfigSources, LoadedConfig};
+    use mlgw_metadata::offline::ignore_progress;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn config(dir: &Path) -> Config {
+        Config { data_dir: dir.to_owned(), ..LoadedConfig::load(&ConfigSources::default()).unwrap().config }
+    }
+
+    /// Makes the first node of a cluster in `dir`, and a backup of it in `out`.
+    async fn backed_up(dir: &Path, out: &Path) -> NodeDescription {
+        let (config, clock): (_, Arc<dyn Clock>) = (config(dir), Arc::new(SystemClock));
+        cluster_init(&config, &clock, &ignore_progress).await.unwrap();
+        std::fs::create_dir_all(config.segments_dir()).unwrap();
+        std::fs::create_dir(dir.join("cluster")).unwrap();
+        std::fs::write(dir.join("cluster/node.key"), "secret").unwrap();
+        let place = StoreLocation::of(&config);
+        backup_closed(&place, out, UpstreamData::Refused, &*clock, &ignore_progress).unwrap();
+        DataDir::description(dir).unwrap().unwrap()
+    }
+
+    fn restored(from: &Path, to: &Path) -> Result<super::Restored, StoreVerbError> {
+        restore(from, &StoreLocation::of(&config(to)), &SystemClock, &ignore_progress)
+    }
+
+    #[tokio::test]
+    async fn the_backup_of_a_cluster_becomes_a_server_that_its_nodes_do_not_accept() {
+        let room = tempfile::tempdir().unwrap();
+        let [dir, out, to] = ["data", "out", "to"].map(|name| room.path().join(name));
+        let original = backed_up(&dir, &out).await;
+        assert!(!out.join("cluster").exists(), "the key of the node's certificate is in no backup");
+        let made = restored(&out, &to).unwrap().recovered.unwrap();
+        assert_eq!((made.former, made.incomplete.len()), (original.cluster, 0));
+        let node = DataDir::description(&to).unwrap().unwrap();
+        assert!(node.recovered && !node.is_clustered(), "it has no vote in any cluster");
+        assert!(node.cluster == made.cluster && node.cluster != original.cluster);
+        assert!(node.catalogue.is_first() && !to.join("catalogue-1").exists());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        assert!(cluster_init(&config(&to), &clock, &ignore_progress).await.is_err(), "not yet");
+        assert_eq!(cluster_take_over(&config(&to)).unwrap(), made.cluster);
+        cluster_init(&config(&to), &clock, &ignore_progress).await.unwrap();
+        let other = restored(&out, &room.path().join("other")).unwrap().recovered.unwrap();
+        assert_ne!(other.cluster, made.cluster, "two restored servers are of different clusters");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_restored_over_a_server_or_from_an_incomplete_backup() {
+        let room = tempfile::tempdir().unwrap();
+        let [dir, out, to] = ["data", "out", "to"].map(|name| room.path().join(name));
+        let original = backed_up(&dir, &out).await;
+        let refused = restored(&out, &dir).unwrap_err();
+        assert!(matches!(refused, StoreVerbError::ExistingServer { .. }), "{refused}");
+        assert_eq!(DataDir::description(&dir).unwrap(), Some(original.clone()), "nothing was changed");
+        for name in ["contents", NODE_FILE, "catalogue/log/CURRENT"] {
+            let aside = room.path().join("aside");
+            std::fs::rename(out.join(name), &aside).unwrap();
+            assert!(restored(&out, &to).is_err(), "without {name}");
+            assert!(!to.exists(), "without {name}");
+            std::fs::rename(&aside, out.join(name)).unwrap();
+        }
+        // An interrupted restore left files, and no description.
+        std::fs::create_dir_all(to.join("catalogue-1")).unwrap();
+        assert!(matches!(restored(&out, &to), Err(StoreVerbError::NotEmpty(_))));
+        assert!(DataDir::open(&to, SystemClock.now()).is_err(), "it does not start");
+    }
+
+    #[tokio::test]
+    async fn a_gateway_has_no_backup() {
+        let room = tempfile::tempdir().unwrap();
+        let [dir, out] = ["data", "out"].map(|name| room.path().join(name));
+        let original = backed_up(&dir, &out).await;
+        NodeDescription { role: DirectoryRole::Gateway, ..original }.write(&dir).unwrap();
+        let (place, to) = (StoreLocation::of(&config(&dir)), room.path().join("gateway"));
+        let made = backup_closed(&place, &to, UpstreamData::Refused, &SystemClock, &ignore_progress);
+        assert!(matches!(made, Err(StoreVerbError::Gateway(_))) && !to.exists());
+    }
 }

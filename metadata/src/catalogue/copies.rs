@@ -5,13 +5,27 @@
 //! the name `checkpoint-N.new`; a power loss in between leaves the previous one. A checkpoint is also made
 //! before each purge of the log, so that the newest checkpoint and the log together always restore
 //! everything.
+//!
+//! A backup of a cluster has a *cut*: the states of all groups, and a log that begins after them. A node may
+//! have applied more of one group than of another, so the system group is copied last, when it has every
+//! record to which the copied object groups refer.
 
 use super::checkpoints::{checkpoint_dir, checkpoint_numbers};
+use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
-use super::options::CheckpointOptions;
+use super::options::{BarrierError, BarrierScope, CheckpointOptions};
 use super::stop_signal::StopSignal;
 use crate::copy::{Copier, CopyError};
+use crate::offline::{AppliedPosition, starting_rows};
+use crate::raft::group::Group;
+use crate::store::links;
+use crate::store::saved_log::write_rows;
+use crate::store::state::StateDb;
+use crate::store_error::StoreError;
+use crate::view::RowReader as _;
 use mlgw_common::Timestamp;
+use mlgw_formats::schema::decode;
+use mlgw_formats::schema::meta::MetaRow;
 use mlgw_formats::store_files;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -44,7 +58,37 @@ pub(super) enum CheckpointOutcome {
     NoRoom,
 }
 
+/// Reason that a cut of the catalogue was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CutError {
+    /// This node cannot confirm that it has the newest state.
+    #[error("this node cannot confirm that it has the newest state: {0}")]
+    Barrier(#[from] BarrierError),
+    /// The copy could not be written.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+}
+
 impl CatalogueInner {
+    /// Copies a cut into `copier`, under `prefix`.
+    pub(super) async fn copy_cut_into(
+        self: &Arc<Self>,
+        copier: Copier,
+        prefix: String,
+    ) -> Result<Copier, CutError> {
+        let _copying = self.copying.lock().await;
+        self.barrier(BarrierScope::AllGroups).await?;
+        let is_system = |group: &Arc<Group>| group.id == SYSTEM_GROUP;
+        let (system, objects): (Vec<_>, Vec<_>) = self.groups.all().into_iter().partition(is_system);
+        let cut = CatalogueCut { copier, prefix, positions: Vec::new() };
+        let cut = cut.add_groups(objects).await?;
+        self.barrier(BarrierScope::System).await?;
+        let cut = cut.add_groups(system).await?;
+        let links = self.groups.system().scratch_dir(LINKS);
+        let added = tokio::task::spawn_blocking(move || cut.add_log(&links)).await;
+        Ok(added.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))?)
+    }
+
     /// Copies the catalogue into `copier`, under `prefix`.
     pub(super) async fn copy_into(
         self: &Arc<Self>,
@@ -56,9 +100,8 @@ impl CatalogueInner {
         let copied = tokio::task::spawn_blocking(move || {
             for group in inner.groups.all() {
                 let links = group.scratch_dir(LINKS);
-                let name = format!("{prefix}group-{}/{STATE}", group.id);
                 let taken = group.state().checkpoint(&links);
-                add_links(&mut copier, &links, &name, taken.map_err(|error| error.0))?;
+                add_links(&mut copier, &links, &state_name(&prefix, &group), taken.map_err(|error| error.0))?;
             }
             let links = inner.groups.system().scratch_dir(LINKS);
             let taken = inner.log.checkpoint(&links);
@@ -104,6 +147,49 @@ impl CatalogueInner {
     }
 }
 
+/// A cut that is being copied.
+struct CatalogueCut {
+    copier: Copier,
+    prefix: String,
+    positions: Vec<AppliedPosition>,
+}
+
+impl CatalogueCut {
+    /// Adds the present states of groups.
+    async fn add_groups(self, groups: Vec<Arc<Group>>) -> Result<Self, CopyError> {
+        let added = tokio::task::spawn_blocking(move || groups.iter().try_fold(self, Self::add_group));
+        added.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))
+    }
+
+    fn add_group(mut self, group: &Arc<Group>) -> Result<Self, CopyError> {
+        let links = group.scratch_dir(LINKS);
+        let taken = group.state().checkpoint(&links).and_then(|()| applied_position(&links, group.id));
+        let added = taken.map(|position| self.positions.push(position)).map_err(|error| error.0);
+        add_links(&mut self.copier, &links, &state_name(&self.prefix, group), added)?;
+        Ok(self)
+    }
+
+    /// Adds a log that begins after the states, made in the directory `links`.
+    fn add_log(mut self, links: &Path) -> Result<Copier, CopyError> {
+        let made = store_files::make_dir(links).map_err(|error| error.to_string());
+        let rows = starting_rows(&self.positions);
+        let made = made.and_then(|()| write_rows(links, &rows).map_err(|error| error.0));
+        add_links(&mut self.copier, links, &format!("{}{LOG}", self.prefix), made)?;
+        Ok(self.copier)
+    }
+}
+
+/// Name of the state of a group in a copy.
+fn state_name(prefix: &str, group: &Group) -> String {
+    format!("{prefix}group-{}/{STATE}", group.id)
+}
+
+/// Position of the last entry that a copied state contains.
+fn applied_position(state: &Path, group: u32) -> Result<AppliedPosition, StoreError> {
+    let row = StateDb::open_read_only(state)?.get(&MetaRow::Applied.row())?;
+    Ok(AppliedPosition { group, position: row.as_deref().map(decode).transpose()? })
+}
+
 /// Makes checkpoints until the catalogue stops.
 pub(super) async fn make_checkpoints(
     catalogue: Weak<CatalogueInner>,
@@ -143,7 +229,11 @@ fn add_links(
     let added = taken.map_err(|error| failed(links, error)).and_then(|()| {
         let entries = std::fs::read_dir(links).map_err(|source| io(links, source))?;
         entries.flatten().try_for_each(|entry| {
-            copier.add(&entry.path(), &format!("{name}/{}", entry.file_name().to_string_lossy()))
+            let file = entry.file_name().to_string_lossy().into_owned();
+            if links::is_process_file(&file) {
+                return Ok(());
+            }
+            copier.add(&entry.path(), &format!("{name}/{file}"))
         })
     });
     store_files::remove_dir(links).map_err(|source| io(links, source))?;

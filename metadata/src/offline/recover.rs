@@ -9,10 +9,10 @@
 //! it. After a power loss the new directory is complete if this had returned; the caller decides which of
 //! them counts.
 
+use super::Offline;
 use super::divide::{DivideError, NewGroup, failed, link_states, open_log, open_sound, sync_new, write_log};
 use super::finding::ProgressCallback;
 use super::scratch::Scratch;
-use super::{Offline, ReferencedExtent};
 use crate::apply::{apply, seq_of};
 use crate::identity::ExpectedServer;
 use crate::store_error::StoreError;
@@ -68,23 +68,12 @@ pub fn recover_catalogue(
     let CatalogueRecovery { old, new, node, .. } = *recovery;
     assert!(recovery.lineage.marking, "a recovered server marks its parts at its first start");
     let before = open_sound(old, &scratch.join("before"), node, recovery.expected.as_ref(), watch)?;
-    let ends = referenced_ends(&before)?;
+    let ends = before.referenced_ends()?;
     drop(before);
     let entries = build(recovery, &ends, &scratch.join("building"), watch)?;
     let expected = ExpectedServer { lineage: recovery.lineage.clone(), floor: 0 };
     let catalogue = open_sound(new, &scratch.join("after"), NodeId::SINGLE, Some(&expected), watch)?;
     Ok(RecoveredCatalogue { catalogue, entries, _scratch: owner })
-}
-
-/// End of the last referenced byte of each segment.
-fn referenced_ends(catalogue: &Offline) -> Result<BTreeMap<u64, u64>, StoreError> {
-    let mut ends = BTreeMap::new();
-    catalogue.each_extent(&mut |of: &ReferencedExtent<'_>| {
-        let end = ends.entry(of.extent.segment).or_insert(0);
-        *end = of.end().max(*end);
-        Ok(())
-    })?;
-    Ok(ends)
 }
 
 fn build(
@@ -198,7 +187,8 @@ fn recovered_segment(record: SegmentRecord, node: NodeId, referenced_end: u64) -
 
 #[cfg(test)]
 mod tests {
-    use super::{CatalogueRecovery, ReferencedExtent, membership_changes, recovered_segment, system_changes};
+    use super::super::ReferencedExtent;
+    use super::{CatalogueRecovery, membership_changes, recovered_segment, system_changes};
     use crate::view::{MemoryRows, RowReader as _};
     use mlgw_common::limits::RECOVERY_SKIPPED_IDS;
     use mlgw_common::{

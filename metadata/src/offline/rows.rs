@@ -268,6 +268,7 @@ impl RowPass<'_> {
     fn mirror(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
         let (id, mirror) = (number(key)?, decode::<Mirror>(value)?);
         self.sums.mirrors.insert(id, mirror.frozen);
+        self.known.mirrored.insert(id);
         // Other groups get a quota after group 0.
         match self.known.buckets.get(&id).filter(|_| self.group == 0) {
             Some(bucket) if bucket.quota != mirror.quota => {

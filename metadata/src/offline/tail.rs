@@ -32,9 +32,9 @@ pub enum LogTail {
 }
 
 /// A group and the position of its last applied log entry.
-struct AppliedPosition {
-    group: u32,
-    position: Option<LogPosition>,
+pub(crate) struct AppliedPosition {
+    pub(crate) group: u32,
+    pub(crate) position: Option<LogPosition>,
 }
 
 /// Checks whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory;
@@ -101,7 +101,7 @@ pub fn restart_log(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Rebuil
 
 /// Rows of logs that begin after these positions: earlier entries count as purged, and the leader is the one
 /// that wrote the position.
-fn starting_rows(short: &[AppliedPosition]) -> Vec<([u8; 13], Vec<u8>)> {
+pub(crate) fn starting_rows(short: &[AppliedPosition]) -> Vec<([u8; 13], Vec<u8>)> {
     let positions = short.iter().filter_map(|of| Some((of.group, of.position?)));
     positions
         .flat_map(|(group, position)| {

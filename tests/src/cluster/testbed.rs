@@ -337,6 +337,12 @@ impl TestCluster {
         member.setup.cluster(&words)
     }
 
+    /// Goes on with another cluster, of which this is the first node. No node of the former one runs.
+    pub(super) fn begin_again(&mut self, first: TestMember) {
+        assert!(self.running().is_empty(), "the former nodes do not run");
+        self.members = vec![first];
+    }
+
     /// Adds a node that has joined and does not run.
     pub(super) fn add(&mut self, member: TestMember) {
         self.members.push(member);

@@ -2,14 +2,15 @@
 //! backup.
 
 use super::directories::{
-    BUCKET, ExpectedObjects, VICTIM, assert_serves, body, directories, put_workload, setup,
+    BUCKET, ExpectedObjects, VICTIM, assert_serves, body, copy_directory, directories, put_workload, setup,
 };
 use super::{assert_undamaged, check, path_text, run_store, run_store_json, runtime};
 use crate::s3::full_body;
 use crate::server::ServerProcess;
 use crate::stop_on_drop::StopOnDrop;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
@@ -131,4 +132,37 @@ fn a_lost_catalogue_is_rebuilt_from_checkpoint_and_log_and_salvage_lists_the_res
         assert!(found.body == body(VICTIM, 0));
     });
     server.stop();
+}
+
+#[test]
+fn missing_and_damaged_segments_are_refused_with_the_objects_that_lack_bytes() {
+    let made = directories();
+    let room = tempfile::tempdir().expect("a directory");
+    let (dir, out, back) = (room.path().join("data"), room.path().join("out"), room.path().join("back"));
+    copy_directory(&made.stopped, &dir);
+    let backup = |to: &Path| run_store(&["backup", path_text(&dir), path_text(to)]);
+    assert_eq!(backup(&out).status.code(), Some(0));
+    let segment = |of: &Path| {
+        let files = fs::read_dir(of.join("segments")).expect("listed").map(|file| file.expect("a file"));
+        let segments = files.filter(|file| file.file_name().to_string_lossy().ends_with(".seg"));
+        segments.max_by_key(|file| file.metadata().expect("a file").len()).expect("a segment").path()
+    };
+    let lists_objects = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("objects lack bytes") && text.contains(&format!("s3://{BUCKET}/")), "{text}");
+    };
+    fs::remove_file(segment(&dir)).expect("removed");
+    let refused = room.path().join("refused");
+    lists_objects(&backup(&refused));
+    assert!(!refused.join("contents").exists());
+    let damaged = segment(&out);
+    let mut bytes = fs::read(&damaged).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&damaged, bytes).expect("written");
+    lists_objects(&run_store(&["restore", path_text(&out), path_text(&back)]));
+    fs::remove_file(&damaged).expect("removed");
+    lists_objects(&run_store(&["restore", path_text(&out), path_text(&back)]));
+    assert!(!back.exists(), "nothing was written");
 }

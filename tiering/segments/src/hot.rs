@@ -102,7 +102,7 @@ pub use replace::StoredChunk;
 pub use replace_disk::{OnlyCopies, RefusedDirectory, ReplaceDirectoryError, ReplacedDirectory};
 pub use replicas::{
     ReplicaBytes, ReplicaReadRefused, ReplicaRefused, ReplicationOptions, ReplicationStatus, SegmentPeers,
-    StorageNodes,
+    StorageNodes, WholeSegmentError, is_whole,
 };
 pub use salvage::{SalvageReport, SalvagedBody, salvage};
 pub use scan::ScanSummary;

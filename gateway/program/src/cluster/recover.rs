@@ -33,7 +33,12 @@ pub(super) fn run(place: &DataDirArgs, global: &Global, out: Out) -> Result<(), 
     let recovered = cluster_recover(&config, &SystemClock, &watch);
     progress.done();
     let recovered = recovered.map_err(refused)?;
-    out.document(&document(&recovered), |_| text(&recovered))?;
+    out.document(&recovered_document(&recovered), |_| text(&recovered))?;
+    require_complete(&recovered)
+}
+
+/// Returns an error if objects of a recovered server lack bytes.
+pub(crate) fn require_complete(recovered: &RecoveredServer) -> Result<(), CliError> {
     match recovered.incomplete.len() {
         0 => Ok(()),
         count => Err(CliError::Failed(format!("{count} objects lack bytes; they are listed above"))),
@@ -64,7 +69,8 @@ fn refused(error: ClusterRecoverError) -> CliError {
     }
 }
 
-fn document(recovered: &RecoveredServer) -> Value {
+/// Returns a recovered server as JSON.
+pub(crate) fn recovered_document(recovered: &RecoveredServer) -> Value {
     let object = |of: &IncompleteObject| json!({ "bucket": of.bucket, "key": of.key });
     json!({
         "cluster": recovered.cluster.to_string(),
@@ -82,20 +88,28 @@ fn list_of(recovered: &RecoveredServer) -> Option<String> {
 }
 
 fn text(recovered: &RecoveredServer) -> String {
-    let RecoveredServer { cluster, former, entries, objects, incomplete, .. } = recovered;
-    let mut text = format!(
+    let RecoveredServer { cluster, former, entries, objects, .. } = recovered;
+    format!(
         "The node of cluster {former} is a server of its own now, with the cluster id {cluster}: {objects} \
-         objects, {entries} entries of the log applied.\n\
-         Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and run `mlgw \
-         cluster recover` with --take-over.\n\
-         The bytes in segments were not verified: `mlgw store check` reads them and lists damaged objects.\n"
-    );
+         objects, {entries} entries of the log applied.\n{}",
+        remaining_steps(recovered)
+    )
+}
+
+/// Describes what is left to do with a recovered server, and lists every object that lacks bytes.
+pub(crate) fn remaining_steps(recovered: &RecoveredServer) -> String {
+    let mut text =
+        "Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and \
+                    run `mlgw cluster recover` with --take-over.\n\
+                    The bytes in segments were not verified: `mlgw store check` reads them and lists damaged \
+                    objects.\n"
+            .to_owned();
     if let Some(list) = list_of(recovered) {
-        let count = incomplete.len();
+        let count = recovered.incomplete.len();
         text +=
             &format!("These {count} objects lack bytes, which only other nodes had; {list} has the list:\n");
     }
-    for object in incomplete {
+    for object in &recovered.incomplete {
         text += &format!("{object}\n");
     }
     text

@@ -5,7 +5,7 @@
 //! decisions are pure and in `mlgw-replication`, `driver` carries them out one after the other. `fetch` makes
 //! a copy from several sources and verifies it, `source` serves the bytes of a replica, and `sweep` removes
 //! files that no record lists on this node any more. `follower` stores what the writer of an open segment
-//! appends, and `closing` ends that; `followed` has the rules of both.
+//! appends, and `closing` ends that; `followed` has the rules of both. `whole` reads a segment for a backup.
 //!
 //! A node that leaves the cluster seals its open segments. The other nodes copy its segments and become their
 //! owners; then it drops its replicas.
@@ -38,11 +38,13 @@ mod recorded;
 pub(super) mod recover;
 mod source;
 mod sweep;
+mod whole;
 
 pub use follower::ReplicaRefused;
 pub use progress::ReplicationStatus;
 pub(super) use recorded::is_local;
 pub use source::ReplicaReadRefused;
+pub use whole::{WholeSegmentError, is_whole};
 
 use std::collections::BTreeSet;
 use std::io;

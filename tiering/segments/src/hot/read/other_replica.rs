@@ -201,7 +201,7 @@ fn own_replica(record: &SegmentRecord, own: NodeId) -> OwnReplica {
 
 /// The nodes besides `own` with a file of the segment, the best first. Those that did not answer the last
 /// probe come last: they may answer again, and the probes of a node that starts are not answered yet.
-fn sources(record: &SegmentRecord, own: NodeId, nodes: &[StorageNode]) -> Vec<NodeId> {
+pub(in crate::hot) fn sources(record: &SegmentRecord, own: NodeId, nodes: &[StorageNode]) -> Vec<NodeId> {
     let is_source = |replica: &&Replica| {
         let node = NodeId(replica.node);
         let is_known = nodes.iter().any(|one| one.node == node);

@@ -11,3 +11,4 @@ mod replacing;
 mod serving;
 mod sweeping;
 mod testbed;
+mod whole;
