@@ -40,7 +40,7 @@ sample: ## what CI runs after the tests: a subset of `make deep` that differs fo
 deep: ## hours of tests: 10 more seeds of crashes (MLGW_DEEP_SEEDS), 5 minutes for each fuzz target
 	@$(STEPS)/run deep
 
-nemesis: build ## hours: 300 rounds (MLGW_ROUNDS) of clients of a cluster while nodes and network fail
+nemesis: build ## hours: 300 rounds (MLGW_ROUNDS) of clients of a cluster while nodes, disks and network fail
 	@$(STEPS)/nemesis
 
 help: ## this list

@@ -3,7 +3,7 @@
 //! This is the *live* view (every change is visible immediately, as the page cache shows it); `power_cut`
 //! decides later, from the recording, which changes survive a power cut. One call can be made to fail once
 //! ([`DiskFault`]): a failed write changes nothing; a failed sync leaves the unsynced data permanently
-//! undecided.
+//! undecided. Until a [`DiskTrouble`] ends, the disk is full, or all calls below a directory fail.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,8 +15,10 @@ use crate::power_cut::CrashTree;
 use crate::recording::{DiskEvent, Ino, InodeShape, ROOT, Recording};
 
 mod image;
+mod trouble;
 
 pub(crate) use image::FileImage;
+pub(crate) use trouble::DiskTrouble;
 
 /// An errno.
 pub(crate) type Errno = i32;
@@ -67,8 +69,11 @@ pub(crate) struct Disk {
     ino_next: Ino,
     recording: Recording,
     fault: Option<DiskFault>,
-    /// Duration of each read and each sync.
-    delay: Duration,
+    trouble: DiskTrouble,
+    /// Duration of each read.
+    read_delay: Duration,
+    /// Duration of each sync.
+    sync_delay: Duration,
     /// Paths of the calls that were failed, so that tests can check that their fault occurred.
     failed_paths: Vec<String>,
 }
@@ -89,7 +94,9 @@ impl Disk {
             ino_next: ROOT + 1,
             recording,
             fault: None,
-            delay: Duration::ZERO,
+            trouble: DiskTrouble::None,
+            read_delay: Duration::ZERO,
+            sync_delay: Duration::ZERO,
             failed_paths: Vec::new(),
         }
     }
@@ -129,11 +136,32 @@ impl Disk {
 
     /// Makes each read and each sync take `delay` from now on.
     pub(crate) const fn slow_down(&mut self, delay: Duration) {
-        self.delay = delay;
+        self.read_delay = delay;
+        self.sync_delay = delay;
     }
 
-    pub(crate) const fn delay(&self) -> Duration {
-        self.delay
+    /// Makes each sync take `delay` from now on.
+    pub(crate) const fn slow_syncs(&mut self, delay: Duration) {
+        self.sync_delay = delay;
+    }
+
+    /// Duration of a call.
+    pub(crate) const fn delay_of(&self, call: DiskCall) -> Duration {
+        match call {
+            DiskCall::Read => self.read_delay,
+            DiskCall::Write => Duration::ZERO,
+            DiskCall::Sync => self.sync_delay,
+        }
+    }
+
+    /// Puts the disk in trouble from now on, or ends it.
+    pub(crate) fn set_trouble(&mut self, trouble: DiskTrouble) {
+        self.trouble = trouble;
+    }
+
+    /// The free bytes, if they are few.
+    pub(crate) const fn free_bytes(&self) -> Option<u64> {
+        self.trouble.free_bytes()
     }
 
     pub(crate) fn fail_once(&mut self, fault: DiskFault) {
@@ -183,6 +211,7 @@ impl Disk {
         if self.directory(dir)?.contains_key(name) {
             return Err(libc::EEXIST);
         }
+        self.check_access(dir)?;
         let ino = self.ino_next;
         self.ino_next += 1;
         let name: Arc<str> = Arc::from(name);
@@ -202,6 +231,7 @@ impl Disk {
         if self.directory(dir)?.contains_key(name) {
             return Err(libc::EEXIST);
         }
+        self.check_access(dir)?;
         let name: Arc<str> = Arc::from(name);
         self.node_mut(ino)?.links += 1;
         self.directory_mut(dir)?.insert(name.clone(), ino);
@@ -212,6 +242,7 @@ impl Disk {
     /// Unlink or rmdir. The body stays for processes that have it open.
     pub(crate) fn remove(&mut self, dir: Ino, name: &str, directory: bool) -> Result<(), Errno> {
         let ino = self.lookup(dir, name)?;
+        self.check_access(dir)?;
         match (&self.node(ino)?.body, directory) {
             (NodeBody::Directory(names), true) if names.is_empty() => {}
             (NodeBody::File(_), false) => {}
@@ -220,14 +251,15 @@ impl Disk {
             (NodeBody::File(_), true) => return Err(libc::ENOTDIR),
         }
         self.directory_mut(dir)?.remove(name);
-        let node = self.node_mut(ino)?;
-        node.links = node.links.saturating_sub(1);
+        self.remove_link(ino)?;
         self.recording.events.push(DiskEvent::RemoveName { dir, name: Arc::from(name), ino });
         Ok(())
     }
 
     pub(crate) fn rename(&mut self, from: (Ino, &str), to: (Ino, &str)) -> Result<(), Errno> {
         let ino = self.lookup(from.0, from.1)?;
+        self.check_access(from.0)?;
+        self.check_access(to.0)?;
         if let Ok(replaced) = self.lookup(to.0, to.1) {
             if replaced == ino {
                 return Ok(());
@@ -235,8 +267,7 @@ impl Disk {
             if matches!(&self.node(replaced)?.body, NodeBody::Directory(names) if !names.is_empty()) {
                 return Err(libc::ENOTEMPTY);
             }
-            let node = self.node_mut(replaced)?;
-            node.links = node.links.saturating_sub(1);
+            self.remove_link(replaced)?;
         }
         let name: Arc<str> = Arc::from(to.1);
         self.directory_mut(from.0)?.remove(from.1);
@@ -262,12 +293,17 @@ impl Disk {
 
     pub(crate) fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> Result<(), Errno> {
         self.maybe_fail(DiskCall::Write, ino)?;
+        self.take_space(ino, offset + data.len() as u64)?;
         self.file_mut(ino)?.write(offset, data);
         self.recording.events.push(DiskEvent::Write { ino, offset, data: Bytes::copy_from_slice(data) });
         Ok(())
     }
 
     pub(crate) fn resize(&mut self, ino: Ino, bytes: u64) -> Result<(), Errno> {
+        self.check_access(ino)?;
+        self.take_space(ino, bytes)?;
+        let freed = self.file(ino)?.bytes().saturating_sub(bytes);
+        self.trouble.free(freed);
         self.file_mut(ino)?.resize(bytes);
         self.recording.events.push(DiskEvent::Resize { ino, bytes });
         Ok(())
@@ -311,7 +347,30 @@ impl Disk {
         Ok(())
     }
 
+    /// Removes a link of an inode. The last one frees its space.
+    fn remove_link(&mut self, ino: Ino) -> Result<(), Errno> {
+        let node = self.node_mut(ino)?;
+        node.links = node.links.saturating_sub(1);
+        if let (NodeBody::File(image), 0) = (&node.body, node.links) {
+            let freed = image.bytes();
+            self.trouble.free(freed);
+        }
+        Ok(())
+    }
+
+    /// Takes the space for a file of `bytes` bytes.
+    fn take_space(&mut self, ino: Ino, bytes: u64) -> Result<(), Errno> {
+        let needed = bytes.saturating_sub(self.file(ino)?.bytes());
+        if self.trouble.take_bytes(needed) { Ok(()) } else { Err(libc::ENOSPC) }
+    }
+
+    /// Fails if all calls on this inode fail.
+    fn check_access(&self, ino: Ino) -> Result<(), Errno> {
+        if self.trouble.fails(|| self.path(ino)) { Err(libc::EIO) } else { Ok(()) }
+    }
+
     fn maybe_fail(&mut self, call: DiskCall, ino: Ino) -> Result<(), Errno> {
+        self.check_access(ino)?;
         let Some(fault) = &self.fault else { return Ok(()) };
         if fault.call != call || !(fault.matches)(&self.path(ino)) {
             return Ok(());

@@ -30,13 +30,23 @@ impl Mount {
     pub(crate) fn of_disk(disk: Disk) -> Self {
         let dir = tempfile::tempdir().expect("a mount point");
         let disk = Arc::new(Mutex::new(disk));
-        let mut config = Config::default();
-        config.mount_options = vec![MountOption::FSName("mlgw-recording".to_owned())];
-        // No request waits for another request of ours, so two threads suffice for two cores.
-        config.n_threads = Some(2);
-        let session = fuser::spawn_mount(calls::RecordingFilesystem::new(disk.clone()), dir.path(), &config)
-            .expect("mounting needs /dev/fuse, and root or fusermount3 (package fuse3)");
-        Self { disk, session: Some(session), dir }
+        let session = Some(mounted(&disk, dir.path()));
+        Self { disk, session, dir }
+    }
+
+    /// Puts another disk in the place of this one. No program may use it meanwhile.
+    pub(crate) fn replace_disk(&mut self, disk: Disk) {
+        self.unmount();
+        self.disk = Arc::new(Mutex::new(disk));
+        self.session = Some(mounted(&self.disk, self.dir.path()));
+    }
+
+    fn unmount(&mut self) {
+        if let Some(session) = self.session.take()
+            && let Err(error) = session.umount_and_join()
+        {
+            eprintln!("unmounting {}: {error}", self.dir.path().display());
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,10 +65,16 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if let Some(session) = self.session.take()
-            && let Err(error) = session.umount_and_join()
-        {
-            eprintln!("unmounting {}: {error}", self.dir.path().display());
-        }
+        self.unmount();
     }
+}
+
+/// Mounts a disk.
+fn mounted(disk: &Arc<Mutex<Disk>>, at: &Path) -> BackgroundSession {
+    let mut config = Config::default();
+    config.mount_options = vec![MountOption::FSName("mlgw-recording".to_owned())];
+    // No request waits for another request of ours, so two threads suffice for two cores.
+    config.n_threads = Some(2);
+    fuser::spawn_mount(calls::RecordingFilesystem::new(Arc::clone(disk)), at, &config)
+        .expect("mounting needs /dev/fuse, and root or fusermount3 (package fuse3)")
 }

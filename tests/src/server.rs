@@ -348,6 +348,14 @@ impl ServerProcess {
         None
     }
 
+    /// True if the server has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        if let Some(status) = self.child.try_wait().expect("our child") {
+            self.exited = Some(status);
+        }
+        self.exited.is_some()
+    }
+
     /// Panics, with the log and the signal, if the server has ended.
     pub(crate) fn assert_running(&mut self, when: &str) {
         let status = self.child.try_wait().expect("our child");

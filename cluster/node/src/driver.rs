@@ -14,7 +14,7 @@ use crate::services::NodeServices;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
-use mlgw_formats::schema::{Duty, DutyPhase, Node};
+use mlgw_formats::schema::{Duty, DutyPhase};
 use mlgw_membership::{Contact, MemberStep, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
 use std::sync::Arc;

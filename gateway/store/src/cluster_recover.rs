@@ -27,8 +27,8 @@ use mlgw_metadata::offline::{CatalogueRecovery, DivideError, Offline, ProgressCa
 use mlgw_metadata::store_error::StoreError;
 use mlgw_segments::hot::scan;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 /// File in the data directory with the objects that lack bytes, one URL per line.
 const INCOMPLETE_OBJECTS_FILE: &str = "incomplete-objects";

@@ -26,7 +26,7 @@ const EQUAL_MS: i64 = 500;
 const SCHEDULE_ROUNDS: Duration = Duration::from_secs(4);
 
 /// Settings of a node with a clock of its own.
-fn with_own_clock(setup: ServerSetup) -> ServerSetup {
+pub(super) fn with_own_clock(setup: ServerSetup) -> ServerSetup {
     let library = std::env::var("MLGW_FAKETIME").unwrap_or_else(|_| {
         panic!("MLGW_FAKETIME does not name libfaketime; tests/steps/rust-tests system installs it")
     });
@@ -45,7 +45,7 @@ fn clock_file(data_dir: &Path) -> PathBuf {
 }
 
 /// Shifts the clock of a node, also while it runs.
-fn shift_clock(cluster: &TestCluster, id: usize, secs: i64) {
+pub(super) fn shift_clock(cluster: &TestCluster, id: usize, secs: i64) {
     let file = clock_file(&cluster.member(id).setup.data_dir);
     fs::write(file, format!("{secs:+}\n")).expect("written");
 }

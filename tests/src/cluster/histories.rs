@@ -3,10 +3,10 @@
 //!
 //! Clients send every kind of request to a few keys in three buckets, one in each object group, through all
 //! storage nodes and a gateway. The time of each request and its outcome are recorded. Meanwhile nodes are
-//! killed, paused and restarted, the connections between them are held back in one direction or both, and a
-//! file of a segment is removed. Then everything is healed, and every node returns every key once more. The
-//! history of each key must be that of one register: no acknowledged write is lost, no delete is undone, of
-//! conditional writes one wins, and GET, HEAD and LIST agree.
+//! killed, paused and restarted, the connections between them are held back in one direction or both, disks
+//! fail, are lost or copied, clocks jump, and nodes join and leave. Then everything is healed, and every node
+//! returns every key once more. The history of each key must be that of one register: no acknowledged write
+//! is lost, no delete is undone, of conditional writes one wins, and GET, HEAD and LIST agree.
 //!
 //! - `register`: the model of a key, and the operations on it;
 //! - `linearize`: decides if a history is linearizable;
@@ -15,8 +15,10 @@
 //! - `load`: the clients;
 //! - `links`: relays between the nodes, which hold back bytes;
 //! - `faults`: the schedule of faults;
+//! - `faulty_disk`: the disk below a node, in memory;
 //! - `nemesis`: carries out the faults;
-//! - `round`: one round with its checks.
+//! - `round`: one round with its checks;
+//! - `stored`: what the nodes have on their disks afterwards.
 //!
 //! In half of the rounds leaders read by lease. The seed determines requests and faults, but not the times at
 //! which they meet, so a failure may need several tries. `make nemesis` runs further seeds: `MLGW_ROUNDS`
@@ -24,11 +26,12 @@
 
 use std::time::Duration;
 
-use self::faults::{ALL, FLAPPING, FaultMix, KILLS, MIXES, ONE_WAY, PARTITIONS, PAUSES};
+use self::faults::{CLOCKS_AND_COPIES, DISKS, FaultMix, KILLS, MEMBERS, MIXES, PARTITIONS, PAUSES};
 use self::round::{RelayedCluster, RoundPlan};
 use crate::seed::setting;
 
 mod faults;
+mod faulty_disk;
 mod linearize;
 mod links;
 mod load;
@@ -37,6 +40,7 @@ mod recorder;
 mod register;
 mod requests;
 mod round;
+mod stored;
 
 /// Time of the load of a round in each run of the tests.
 const SHORT_LOAD: Duration = Duration::from_secs(16);
@@ -71,26 +75,18 @@ fn histories_are_linearizable_while_the_network_is_partitioned() {
 }
 
 #[test]
-fn histories_are_linearizable_while_bytes_pass_in_one_direction_only() {
-    one_round(RelayedCluster::new, ONE_WAY, 4);
+fn histories_are_linearizable_while_a_disk_is_slow_full_or_fails_and_loses_its_power() {
+    one_round(RelayedCluster::with_disk, DISKS, 4);
 }
 
 #[test]
-fn histories_are_linearizable_while_connections_flap_and_a_segment_is_removed() {
-    one_round(RelayedCluster::new, FLAPPING, 5);
+fn histories_are_linearizable_while_clocks_jump_and_disks_are_copied_and_lost() {
+    one_round(RelayedCluster::with_clocks, CLOCKS_AND_COPIES, 5);
 }
 
 #[test]
-fn histories_are_linearizable_under_faults_of_every_kind() {
-    one_round(RelayedCluster::with_lease_reads, ALL, 6);
-}
-
-/// Makes the cluster for a round of `make nemesis`. In every other one leaders read by lease.
-fn cluster_of(seed: u64) -> RelayedCluster {
-    match seed / ROUNDS_OF_CLUSTER % 2 {
-        0 => RelayedCluster::new(),
-        _ => RelayedCluster::with_lease_reads(),
-    }
+fn histories_are_linearizable_while_nodes_join_and_leave() {
+    one_round(RelayedCluster::new, MEMBERS, 6);
 }
 
 #[test]
@@ -107,7 +103,9 @@ fn rounds_of_further_seeds_are_linearizable() {
         let mix = MIXES[usize::try_from(seed % MIXES.len() as u64).expect("small")];
         eprintln!("seed {seed} (repeat with MLGW_SEED={seed} MLGW_ROUNDS=1 make nemesis)");
         let plan = RoundPlan { seed, mix, load: LONG_LOAD };
-        let summary = cluster.get_or_insert_with(|| cluster_of(seed)).run(&plan);
+        let summary = cluster
+            .get_or_insert_with(|| RelayedCluster::for_all_faults(seed / ROUNDS_OF_CLUSTER))
+            .run(&plan);
         eprintln!("round {} of {rounds}: {summary}", round + 1);
     }
 }

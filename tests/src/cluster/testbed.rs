@@ -99,12 +99,12 @@ pub(super) fn node_of_head(head: &str) -> Option<usize> {
     nodes.next().map(|(_, value)| parse_node(value))
 }
 
-/// True if a node leads a group of a cluster of three storage nodes as long as nothing changes: any of them
+/// True if a node leads a group of a cluster of these storage nodes as long as nothing changes: any of them
 /// the system group, and one after the other the groups of objects.
-fn is_assigned(group: u32, node: usize) -> bool {
+fn is_assigned(storage: &[usize], group: u32, node: usize) -> bool {
     match group {
-        SYSTEM_GROUP => STORAGE.contains(&node),
-        group => STORAGE[usize::try_from(group - 1).expect("small") % STORAGE.len()] == node,
+        SYSTEM_GROUP => storage.contains(&node),
+        group => storage[usize::try_from(group - 1).expect("small") % storage.len()] == node,
     }
 }
 
@@ -170,6 +170,8 @@ impl TestMember {
 /// The nodes of a cluster. The first has the id 1, and so on.
 pub(crate) struct TestCluster {
     members: Vec<TestMember>,
+    /// Ids of the three storage nodes that vote when it is settled, in their order.
+    storage: Vec<usize>,
     settings: NodeSettings,
     runtime: Runtime,
     room: TempDir,
@@ -183,9 +185,14 @@ impl TestCluster {
 
     /// Like [`TestCluster::first`], with these settings of each node.
     pub(super) fn first_with(settings: NodeSettings) -> Self {
+        Self::first_at(None, settings)
+    }
+
+    /// Like [`TestCluster::first_with`], with its directory below `dir`, if there is one.
+    pub(super) fn first_at(dir: Option<&Path>, settings: NodeSettings) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let runtime = runtime();
-        let member = TestMember::new(&room.path().join("node-1"), settings);
+        let member = TestMember::new(&dir.unwrap_or(room.path()).join("node-1"), settings);
         let server = member.setup.start();
         runtime.block_on(async {
             let client = server.client();
@@ -197,7 +204,8 @@ impl TestCluster {
         server.stop();
         let (output, status) = member.setup.cluster_init();
         assert_eq!(status, Some(0), "{output}");
-        let mut cluster = Self { members: vec![member], settings, runtime, room };
+        let storage = STORAGE.into();
+        let mut cluster = Self { members: vec![member], storage, settings, runtime, room };
         cluster.start(FIRST);
         cluster
     }
@@ -251,8 +259,9 @@ impl TestCluster {
         wait_until("three nodes vote in every group, and the assigned ones lead", || {
             self.group_ids().into_iter().all(|group| {
                 let found = self.group(group);
-                let found = found.filter(|of| of.leader.is_some_and(|id| is_assigned(group, id)));
-                found.is_some_and(|found| found.with_part("voter") == STORAGE.into())
+                let is_assigned = |id| is_assigned(&self.storage, group, id);
+                let found = found.filter(|of| of.leader.is_some_and(is_assigned));
+                found.is_some_and(|found| found.with_part("voter").into_iter().eq(self.storage.clone()))
             })
         });
     }
@@ -292,7 +301,8 @@ impl TestCluster {
 
     /// Ids of all groups, from a running storage node.
     pub(super) fn group_ids(&self) -> Vec<u32> {
-        let id = self.running().into_iter().find(|id| STORAGE.contains(id)).expect("a storage node runs");
+        let id = self.running().into_iter().find(|id| self.storage.contains(id));
+        let id = id.expect("a storage node runs");
         self.view(id).groups.iter().map(|group| group.id).collect()
     }
 
@@ -358,12 +368,17 @@ impl TestCluster {
 
     /// Adds a storage node with its directory below `dir`, and starts it.
     pub(super) fn join_at(&mut self, dir: &Path) {
+        self.join_stopped_at(dir);
+        self.start(self.members.len());
+    }
+
+    /// Adds a storage node with its directory below `dir`, and does not start it.
+    pub(super) fn join_stopped_at(&mut self, dir: &Path) {
         let name = format!("node-{}", self.members.len() + 1);
         let member = TestMember::new(&dir.join(name), self.settings);
         let (output, status) = self.run_join(&member, &self.token(), "storage");
         assert_eq!(status, Some(0), "{output}");
         self.add(member);
-        self.start(self.members.len());
     }
 
     /// Adds a node with this role and starts it.
@@ -383,6 +398,18 @@ impl TestCluster {
     /// Ids of all nodes.
     pub(super) fn ids(&self) -> Vec<usize> {
         (1..=self.members.len()).collect()
+    }
+
+    /// Ids of the three storage nodes that vote when the cluster is settled, in their order.
+    pub(super) fn storage(&self) -> &[usize] {
+        &self.storage
+    }
+
+    /// A storage node takes the place of another one, which has left.
+    pub(super) fn replace_storage(&mut self, old: usize, new: usize) {
+        self.storage.retain(|id| *id != old);
+        self.storage.push(new);
+        self.storage.sort_unstable();
     }
 
     /// Ids of the running nodes.
@@ -473,6 +500,13 @@ impl TestCluster {
         assert_eq!(status.code(), Some(0), "{}", process.log());
     }
 
+    /// Returns the log of a node that has ended by itself; `None` if it runs.
+    pub(super) fn take_ended(&mut self, id: usize) -> Option<String> {
+        let process = &mut self.member_mut(id).process;
+        let ended = process.take_if(ServerProcess::has_ended)?;
+        Some(ended.log())
+    }
+
     /// Waits until a node that the others refuse has ended, with an error.
     pub(super) fn until_refused(&mut self, id: usize) {
         let mut process = self.member_mut(id).process.take().expect("it runs");
@@ -514,7 +548,7 @@ impl TestCluster {
     pub(super) fn is_caught_up(&self, id: usize) -> bool {
         let other = self.running().into_iter().find(|other| *other != id).expect("another node runs");
         let is_reached = self.view(other).node(id).is_some_and(|node| node.reachable == Some(true));
-        let groups = if id == GATEWAY { vec![SYSTEM_GROUP] } else { self.group_ids() };
+        let groups = if self.storage.contains(&id) { self.group_ids() } else { vec![SYSTEM_GROUP] };
         let lag = |group: u32| {
             let found = self.group(group)?;
             found.members.iter().find(|member| member.node == id).map(|member| member.lag_bytes)

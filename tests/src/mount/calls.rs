@@ -11,15 +11,18 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::disk::{self, Disk, InodeAttributes};
+use crate::disk::{self, Disk, DiskCall, InodeAttributes};
 use crate::recording::{Ino, InodeShape};
 
 /// Time that the kernel may cache entries and attributes. Every change comes through this mount, so they
 /// stay valid.
 const ATTRIBUTE_TTL: Duration = Duration::from_secs(3600);
 
-/// Space shown by `statfs`, in blocks of 4 KiB: 16 GiB, half of it free.
+/// Space shown by `statfs`, in blocks of 4 KiB: 16 GiB, half of it free unless the disk is full.
 const BLOCKS: u64 = 4 << 20;
+
+/// Bytes of a block.
+const BLOCK_BYTES: u32 = 4096;
 
 type Listing = Vec<(Arc<str>, Ino, bool)>;
 
@@ -39,8 +42,8 @@ impl RecordingFilesystem {
     }
 
     /// Sleeps for the configured delay of a slow disk.
-    fn apply_delay(&self) {
-        let delay = self.disk().delay();
+    fn apply_delay(&self, call: DiskCall) {
+        let delay = self.disk().delay_of(call);
         if !delay.is_zero() {
             mlgw_common::time::block_for(delay);
         }
@@ -222,7 +225,7 @@ impl Filesystem for RecordingFilesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.apply_delay();
+        self.apply_delay(DiskCall::Read);
         match self.disk().read(ino.0, offset, size as usize) {
             Ok(data) => reply.data(&data),
             Err(errno) => reply.error(error(errno)),
@@ -252,7 +255,7 @@ impl Filesystem for RecordingFilesystem {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.apply_delay();
+        self.apply_delay(DiskCall::Sync);
         reply_empty(self.disk().sync(ino.0), reply);
     }
 
@@ -312,6 +315,7 @@ impl Filesystem for RecordingFilesystem {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(BLOCKS, BLOCKS / 2, BLOCKS / 2, 1 << 20, 1 << 19, 4096, 255, 4096);
+        let free = self.disk().free_bytes().map_or(BLOCKS / 2, |bytes| bytes / u64::from(BLOCK_BYTES));
+        reply.statfs(BLOCKS, free, free, 1 << 20, 1 << 19, BLOCK_BYTES, 255, BLOCK_BYTES);
     }
 }

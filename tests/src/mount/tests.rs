@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 
 use super::Mount;
-use crate::disk::{DiskCall, DiskFault};
+use crate::disk::{Disk, DiskCall, DiskFault, DiskTrouble};
 use crate::power_cut::{CutStyle, NO_SYNCS_IGNORED, PowerCut, crash_state};
 use crate::recording::DiskEvent;
 
@@ -118,6 +118,51 @@ fn each_kind_of_call_fails_once_if_requested_and_then_succeeds() {
         assert_eq!(errors, [None, Some(libc::EIO), None], "{call:?}");
     }
     assert_eq!(mount.disk().failed_paths().len(), 3);
+}
+
+#[test]
+fn a_disk_is_full_or_fails_below_a_directory_until_that_is_ended() {
+    let mount = Mount::new();
+    let (dir, path) = (mount.path().join("d"), mount.path().join("d/a"));
+    fs::create_dir(&dir).expect("made");
+    fs::write(&path, b"abc").expect("written");
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+    let errno = |done: std::io::Result<()>| done.err().and_then(|error| error.raw_os_error());
+    fs::write(mount.path().join("old"), b"12").expect("written");
+    mount.disk().set_trouble(DiskTrouble::Full { free_bytes: 0 });
+    assert_eq!(rustix::fs::statvfs(mount.path()).expect("known").f_bavail, 0);
+    assert_eq!(errno(file.write_all_at(b"d", 3)), Some(libc::ENOSPC));
+    assert_eq!(errno(file.write_all_at(b"xyz", 0)), None, "no space is needed");
+    fs::remove_file(mount.path().join("old")).expect("removed");
+    assert_eq!(errno(file.write_all_at(b"def", 3)), Some(libc::ENOSPC));
+    assert_eq!(errno(file.write_all_at(b"de", 3)), None, "two bytes are free");
+    file.set_len(3).expect("shorter");
+
+    mount.disk().set_trouble(DiskTrouble::Failing { below: "d".to_owned() });
+    assert_eq!(errno(file.write_all_at(b"x", 0)), Some(libc::EIO));
+    assert_eq!(errno(file.read_exact_at(&mut [0; 3], 0)), Some(libc::EIO));
+    assert_eq!(errno(file.sync_data()), Some(libc::EIO));
+    assert_eq!(errno(fs::remove_file(&path)), Some(libc::EIO));
+    fs::write(mount.path().join("b"), b"beside it").expect("written");
+
+    mount.disk().set_trouble(DiskTrouble::None);
+    assert_eq!(fs::read(&path).expect("read"), b"xyz");
+    fs::remove_file(&path).expect("removed");
+}
+
+#[test]
+fn a_disk_takes_the_place_of_another_one() {
+    let mut mount = Mount::new();
+    fs::write(mount.path().join("lost"), b"not synced").expect("written");
+    let tree = {
+        let disk = mount.disk();
+        let cut = PowerCut { at: disk.recording().position(), style: CutStyle::DropAll, seed: 0 };
+        crash_state(disk.recording(), cut, NO_SYNCS_IGNORED)
+    };
+    mount.replace_disk(Disk::from_tree(&tree));
+    assert_eq!(fs::read_dir(mount.path()).expect("listed").count(), 0);
+    fs::write(mount.path().join("new"), b"kept").expect("written");
+    assert_eq!(fs::read(mount.path().join("new")).expect("read"), b"kept");
 }
 
 #[test]

@@ -10,6 +10,11 @@ use crate::seed::Rng;
 /// Pause between two faults.
 const REST: [Duration; 2] = [Duration::from_millis(1_000), Duration::from_millis(2_500)];
 
+/// Kinds of a mix that all occur in each of its rounds, if they are not more.
+const KINDS_PER_ROUND: usize = 6;
+/// Shortest time of a fault of a disk: a sync may take two seconds.
+const DISK_FAULT_MIN: Duration = Duration::from_secs(4);
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
@@ -17,10 +22,14 @@ pub(super) enum FaultKind {
     Kill,
     /// `kill -9` of the node and a further storage node: no majority is left.
     KillTwo,
+    /// A writer hangs until the duty node recovers its open segments. The duty node is killed meanwhile.
+    KillRecoverer,
     /// SIGSTOP, and SIGCONT.
     Pause,
     /// SIGTERM, on which a leader hands over, and a start.
     Restart,
+    /// The same of all nodes, one after the other.
+    RollingRestart,
     /// Nothing passes between the node and all others.
     Isolate,
     /// Nothing passes between the node and one other storage node.
@@ -31,8 +40,69 @@ pub(super) enum FaultKind {
     Deafen,
     /// Like `Isolate`, many times for a moment.
     Flap,
-    /// The file of a sealed segment is removed from the node, once in a round.
+    /// The file of a sealed segment is removed from the node.
     RemoveSegment,
+    /// The node is killed, and starts with an empty segment directory.
+    WipeSegments,
+    /// A copy of the disk of the node starts while the node runs.
+    CloneDisk,
+    /// An old copy of the disk of the node starts after the node was killed.
+    RestoreDisk,
+    /// The clock of the node is wrong by a minute or by days, in either direction.
+    ClockJump,
+    /// Each sync of the faulty disk takes two seconds.
+    SlowSyncs,
+    /// The faulty disk has no free space.
+    FullDisk,
+    /// EIO of the segment directory on the faulty disk.
+    FailingSegments,
+    /// EIO of everything that the node has on the faulty disk.
+    FailingDisk,
+    /// Power loss under the node with the faulty disk.
+    PowerCut,
+    /// A further storage node joins; the node is drained and removed.
+    ReplaceNode,
+    /// A further storage node joins; the node is killed, its disk is lost, and it is removed.
+    LoseNode,
+}
+
+impl FaultKind {
+    /// True if the target of the fault is the node with some part. The others have a node of their own.
+    const fn has_target(self) -> bool {
+        match self {
+            Self::Kill
+            | Self::KillTwo
+            | Self::Pause
+            | Self::Restart
+            | Self::Isolate
+            | Self::Cut
+            | Self::Mute
+            | Self::Deafen
+            | Self::Flap
+            | Self::RemoveSegment
+            | Self::WipeSegments
+            | Self::CloneDisk
+            | Self::RestoreDisk
+            | Self::ClockJump
+            | Self::ReplaceNode
+            | Self::LoseNode => true,
+            Self::KillRecoverer
+            | Self::RollingRestart
+            | Self::SlowSyncs
+            | Self::FullDisk
+            | Self::FailingSegments
+            | Self::FailingDisk
+            | Self::PowerCut => false,
+        }
+    }
+
+    /// True if the fault needs the faulty disk below a node.
+    pub(super) const fn is_of_disk(self) -> bool {
+        matches!(
+            self,
+            Self::SlowSyncs | Self::FullDisk | Self::FailingSegments | Self::FailingDisk | Self::PowerCut
+        )
+    }
 }
 
 /// The part of a node in the cluster when a fault begins.
@@ -70,53 +140,89 @@ pub(super) struct FaultMix {
     pub(super) kinds: &'static [FaultKind],
 }
 
-pub(super) const KILLS: FaultMix = FaultMix { name: "kills", kinds: &[FaultKind::Kill] };
-pub(super) const PAUSES: FaultMix =
-    FaultMix { name: "pauses", kinds: &[FaultKind::Pause, FaultKind::Restart, FaultKind::Pause] };
-pub(super) const PARTITIONS: FaultMix =
-    FaultMix { name: "partitions", kinds: &[FaultKind::Isolate, FaultKind::Cut] };
-pub(super) const ONE_WAY: FaultMix =
-    FaultMix { name: "one way", kinds: &[FaultKind::Mute, FaultKind::Deafen] };
-pub(super) const FLAPPING: FaultMix =
-    FaultMix { name: "flapping", kinds: &[FaultKind::Flap, FaultKind::RemoveSegment, FaultKind::Flap] };
+pub(super) const KILLS: FaultMix = FaultMix {
+    name: "kills",
+    kinds: &[FaultKind::Kill, FaultKind::KillTwo, FaultKind::Kill, FaultKind::Kill, FaultKind::KillRecoverer],
+};
+pub(super) const PAUSES: FaultMix = FaultMix {
+    name: "pauses and restarts",
+    kinds: &[FaultKind::Pause, FaultKind::Restart, FaultKind::Pause, FaultKind::RollingRestart],
+};
+pub(super) const PARTITIONS: FaultMix = FaultMix {
+    name: "partitions",
+    kinds: &[FaultKind::Isolate, FaultKind::Mute, FaultKind::Flap, FaultKind::Cut, FaultKind::Deafen],
+};
+pub(super) const DISKS: FaultMix = FaultMix {
+    name: "disks",
+    kinds: &[
+        FaultKind::SlowSyncs,
+        FaultKind::PowerCut,
+        FaultKind::FailingSegments,
+        FaultKind::FullDisk,
+        FaultKind::FailingDisk,
+    ],
+};
+pub(super) const CLOCKS_AND_COPIES: FaultMix = FaultMix {
+    name: "clocks and copied or lost disks",
+    kinds: &[
+        FaultKind::ClockJump,
+        FaultKind::CloneDisk,
+        FaultKind::ClockJump,
+        FaultKind::WipeSegments,
+        FaultKind::ClockJump,
+        FaultKind::RestoreDisk,
+    ],
+};
+pub(super) const MEMBERS: FaultMix =
+    FaultMix { name: "members", kinds: &[FaultKind::ReplaceNode, FaultKind::LoseNode] };
 pub(super) const ALL: FaultMix = FaultMix {
     name: "all",
     kinds: &[
         FaultKind::Kill,
         FaultKind::Isolate,
+        FaultKind::SlowSyncs,
         FaultKind::Pause,
+        FaultKind::FailingSegments,
         FaultKind::KillTwo,
+        FaultKind::ClockJump,
         FaultKind::Mute,
+        FaultKind::PowerCut,
         FaultKind::RemoveSegment,
+        FaultKind::CloneDisk,
         FaultKind::Restart,
+        FaultKind::FullDisk,
         FaultKind::Flap,
+        FaultKind::KillRecoverer,
         FaultKind::Cut,
+        FaultKind::RestoreDisk,
+        FaultKind::FailingDisk,
         FaultKind::Deafen,
+        FaultKind::RollingRestart,
+        FaultKind::WipeSegments,
     ],
 };
 
 /// All mixes. The seed of a round chooses one.
-pub(super) const MIXES: [FaultMix; 6] = [KILLS, PAUSES, PARTITIONS, ONE_WAY, FLAPPING, ALL];
+pub(super) const MIXES: [FaultMix; 7] = [KILLS, PAUSES, PARTITIONS, DISKS, CLOCKS_AND_COPIES, MEMBERS, ALL];
 
-/// Returns the faults of a round, which together last as long as the load, and at least as many as there are
-/// targets. Kinds and targets take turns from random ones on.
+/// Returns the faults of a round, which together last as long as the load, and at least as many as the mix
+/// has kinds, up to a limit. Kinds and targets take turns from random ones on.
 pub(super) fn schedule(rng: &mut Rng, mix: &FaultMix, load: Duration) -> Vec<PlannedFault> {
-    let (first_kind, first_target) = (rng.index(mix.kinds.len()), rng.index(FaultTarget::ALL.len()));
+    let (first_kind, mut next_target) = (rng.index(mix.kinds.len()), rng.index(FaultTarget::ALL.len()));
     // The longer ones outlast the limits after which connections and nodes count as lost.
     let lengths = [Duration::from_millis(1_500), load / 2 - load / 8];
     let mut planned = Vec::new();
     let mut length = Duration::ZERO;
     for turn in 0.. {
-        if length >= load && planned.len() >= FaultTarget::ALL.len() {
+        if length >= load && planned.len() >= mix.kinds.len().min(KINDS_PER_ROUND) {
             break;
         }
-        let fault = PlannedFault {
-            kind: mix.kinds[(first_kind + turn) % mix.kinds.len()],
-            target: FaultTarget::ALL[(first_target + turn) % FaultTarget::ALL.len()],
-            duration: between(rng, lengths),
-            rest: between(rng, REST),
-            choice: rng.next(),
-        };
+        let kind = mix.kinds[(first_kind + turn) % mix.kinds.len()];
+        let target = FaultTarget::ALL[next_target % FaultTarget::ALL.len()];
+        next_target += usize::from(kind.has_target());
+        let duration = between(rng, lengths);
+        let duration = if kind.is_of_disk() { duration.max(DISK_FAULT_MIN) } else { duration };
+        let fault = PlannedFault { kind, target, duration, rest: between(rng, REST), choice: rng.next() };
         length += fault.duration + fault.rest;
         planned.push(fault);
     }
@@ -131,17 +237,24 @@ fn between(rng: &mut Rng, [shortest, longest]: [Duration; 2]) -> Duration {
 }
 
 #[test]
-fn a_schedule_is_determined_by_its_seed_and_reaches_every_target() {
+fn a_schedule_is_determined_by_its_seed_and_has_every_kind_and_target() {
     const LOAD: Duration = Duration::from_secs(16);
     for mix in &MIXES {
         for seed in 0..50 {
             let planned = schedule(&mut Rng::new(seed), mix, LOAD);
             assert_eq!(planned, schedule(&mut Rng::new(seed), mix, LOAD), "{}", mix.name);
-            for target in FaultTarget::ALL {
-                assert!(planned.iter().any(|fault| fault.target == target), "{}: {planned:?}", mix.name);
-            }
             assert!(planned.iter().all(|fault| fault.duration < LOAD / 2), "{}: {planned:?}", mix.name);
+            let has_kind = |kind: &FaultKind| planned.iter().any(|fault| fault.kind == *kind);
+            let has_all = mix.kinds.len() <= KINDS_PER_ROUND;
+            assert!(!has_all || mix.kinds.iter().all(has_kind), "{}: {planned:?}", mix.name);
         }
+    }
+    // A node with each part is killed.
+    for seed in 0..50 {
+        let planned = schedule(&mut Rng::new(seed), &KILLS, LOAD);
+        let targets = planned.iter().filter(|fault| fault.kind.has_target()).map(|fault| fault.target);
+        let targets: Vec<FaultTarget> = targets.collect();
+        assert!(FaultTarget::ALL.iter().all(|target| targets.contains(target)), "{planned:?}");
     }
     let kinds = |seed| schedule(&mut Rng::new(seed), &ALL, LOAD).first().map(|fault| fault.kind);
     assert!((1..20).any(|seed| kinds(seed) != kinds(0)));

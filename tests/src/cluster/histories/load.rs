@@ -116,6 +116,8 @@ enum RequestKind {
     Delete,
     Copy,
     Upload,
+    /// A new bucket, and an object in it through another node.
+    NewBucket,
 }
 
 impl RequestKind {
@@ -128,8 +130,9 @@ impl RequestKind {
             63..72 => Self::PutIfAbsent,
             72..82 => Self::PutIfMatch,
             82..91 => Self::Delete,
-            91..96 => Self::Copy,
-            _ => Self::Upload,
+            91..95 => Self::Copy,
+            95..99 => Self::Upload,
+            _ => Self::NewBucket,
         }
     }
 }
@@ -176,6 +179,7 @@ impl LoadClient {
                 let lengths = PART_LENGTHS[self.rng.index(PART_LENGTHS.len())];
                 sender.upload(&object, recorder.new_upload(lengths)).await
             }
+            RequestKind::NewBucket => self.use_new_bucket(&sender).await,
         }
     }
 
@@ -187,6 +191,28 @@ impl LoadClient {
     ) -> RequestEnd {
         let value = self.recorder.new_value(*self.rng.pick(&LENGTHS));
         sender.put(object, value, condition).await
+    }
+
+    /// Creates a bucket, and stores and reads an object in it, each through a node that is chosen anew.
+    async fn use_new_bucket(&mut self, creator: &RecordedClient<'_>) -> RequestEnd {
+        let recorder = Arc::clone(&self.recorder);
+        let Some(name) = recorder.new_bucket() else { return RequestEnd::Answered };
+        // The key has no slot, so this one never has it.
+        let object = SlotObject { slot: KeySlot::new(0), name };
+        if !creator.create_bucket(&object).await {
+            return RequestEnd::Unanswered;
+        }
+        let mut end = RequestEnd::Unanswered;
+        for is_write in [true, false] {
+            let picked = self.endpoints.pick(&mut self.rng);
+            let Some((node, client)) = picked else { return RequestEnd::Unanswered };
+            let sender = RecordedClient { recorder: &recorder, number: self.number, node, client };
+            end = match is_write {
+                true => self.put(&sender, &object, &WriteCondition::Always).await,
+                false => sender.read(Method::GET, &object).await,
+            };
+        }
+        end
     }
 
     /// Copies an object from another slot, if a client has seen one there that is no upload.

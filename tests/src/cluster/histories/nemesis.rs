@@ -1,7 +1,12 @@
 //! Carries out the faults of a round on a cluster, one after the other, and heals each.
 //!
-//! After a fault every node runs and reaches every other one. The trace has each fault with its time and its
-//! node, because the targets depend on the leaders of that moment.
+//! After a fault every node runs and reaches every other one. A node that an error of its disk has ended is
+//! started again, as a service manager does. The trace has each fault with its time and its node, because the
+//! targets depend on the leaders of that moment.
+//!
+//! - `disks`: faults of the disk below a node, lost and copied disks;
+//! - `members`: nodes that join and leave;
+//! - `recoverer`: the duty node is killed while it recovers the segments of another one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,12 +18,19 @@ use mlgw_common::time::{Instant, block_for, timeout};
 use serde_json::Value;
 
 use super::faults::{FaultKind, FaultTarget, PlannedFault};
+use super::faulty_disk::FaultyDisk;
 use super::links::{LinkDirection, NodeLinks};
 use super::load::NodeEndpoints;
-use crate::cluster::segment_files::{is_equal_on, segment_files};
-use crate::cluster::testbed::{STORAGE, SYSTEM_GROUP, TestCluster};
+use super::recorder::HistoryRecorder;
+use crate::cluster::clocks::shift_clock;
+use crate::cluster::testbed::{GATEWAY, SYSTEM_GROUP, TestCluster, wait_until};
 use crate::cluster::view::ClusterView;
 use crate::seed::Rng;
+use crate::server::get_text;
+
+mod disks;
+mod members;
+mod recoverer;
 
 /// Object groups of the cluster.
 const OBJECT_GROUPS: [u32; 3] = [1, 2, 3];
@@ -29,8 +41,8 @@ const VIEW_MAX: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Times for which a flapping link is down or up, in milliseconds.
 const FLAP_MS: [u64; 2] = [50, 800];
-/// Length of a segment file without records.
-const HEADER_BYTES: u64 = 64;
+/// Deviations of a wrong clock in seconds. Beyond a quarter of an hour its node refuses all signatures.
+const WRONG_CLOCK_SECS: [i64; 4] = [60, -60, 3 * 24 * 60 * 60, -3 * 24 * 60 * 60];
 
 /// The faults of a round so far, and the logs of processes that have ended.
 pub(super) struct NemesisTrace {
@@ -38,7 +50,16 @@ pub(super) struct NemesisTrace {
     pub(super) lines: Vec<String>,
     /// Logs by node.
     ended_logs: BTreeMap<usize, String>,
+    /// True after the only fault of a round that loses copies of segments.
     has_removed: bool,
+    /// The file of a segment that was removed.
+    removed: Option<RemovedFile>,
+}
+
+/// The file of a segment that was removed from a node.
+struct RemovedFile {
+    node: usize,
+    name: String,
 }
 
 /// The cluster of a round, on which faults are carried out.
@@ -46,17 +67,26 @@ pub(super) struct Nemesis<'a> {
     pub(super) cluster: &'a mut TestCluster,
     pub(super) links: &'a NodeLinks,
     pub(super) endpoints: &'a NodeEndpoints,
+    pub(super) recorder: &'a HistoryRecorder,
+    pub(super) disk: Option<&'a mut FaultyDisk>,
     pub(super) trace: &'a mut NemesisTrace,
 }
 
 impl NemesisTrace {
     pub(super) fn new() -> Self {
         let (started, lines, ended_logs) = (Instant::now(), Vec::new(), BTreeMap::new());
-        Self { started, lines, ended_logs, has_removed: false }
+        Self { started, lines, ended_logs, has_removed: false, removed: None }
     }
 
     fn add(&mut self, line: &str) {
         self.lines.push(format!("{:6.2} s  {line}", self.started.elapsed().as_secs_f64()));
+    }
+
+    /// True if a file that was removed is in its place again, or its segment is gone from every node.
+    pub(super) fn is_removed_file_back(&self, cluster: &TestCluster) -> bool {
+        let Some(RemovedFile { node, name }) = &self.removed else { return true };
+        let has_file = |id: usize| cluster.segments_dir(id).join(name).exists();
+        has_file(*node) || !cluster.storage().iter().any(|id| has_file(*id))
     }
 
     /// Writes the logs of all nodes into a directory.
@@ -79,22 +109,72 @@ impl NemesisTrace {
 impl Nemesis<'_> {
     /// Carries out a fault, heals it, and rests.
     pub(super) fn carry_out(&mut self, fault: &PlannedFault) {
-        let node = self.node_of(fault.target);
-        let PlannedFault { kind, target, duration, .. } = *fault;
-        self.trace.add(&format!("{kind:?} of node {node} ({target:?}) for {duration:?}"));
-        let others: Vec<usize> = self.cluster.ids().into_iter().filter(|id| *id != node).collect();
-        let second = self.second_of(node, fault.choice);
+        let node = match &self.disk {
+            Some(disk) if fault.kind.is_of_disk() => disk.node,
+            _ => self.node_of(fault.target),
+        };
+        let PlannedFault { kind, duration, .. } = *fault;
+        let parts = self.parts_of(node);
+        self.trace.add(&format!("{kind:?} of node {node} ({parts}) for {duration:?}"));
         match kind {
-            FaultKind::Kill => self.kill_for(&[node], duration),
-            FaultKind::KillTwo => self.kill_for(&[node, second], duration),
+            FaultKind::Kill
+            | FaultKind::KillTwo
+            | FaultKind::KillRecoverer
+            | FaultKind::Pause
+            | FaultKind::Restart
+            | FaultKind::RollingRestart
+            | FaultKind::ClockJump => self.fault_of_process(node, fault),
+            FaultKind::Isolate | FaultKind::Cut | FaultKind::Mute | FaultKind::Deafen | FaultKind::Flap => {
+                self.fault_of_links(node, fault)
+            }
+            FaultKind::RemoveSegment => self.remove_segment(node, fault.choice),
+            FaultKind::WipeSegments => self.wipe_segments(node),
+            FaultKind::CloneDisk => self.start_clone(node),
+            FaultKind::RestoreDisk => self.start_old_copy(node),
+            FaultKind::SlowSyncs
+            | FaultKind::FullDisk
+            | FaultKind::FailingSegments
+            | FaultKind::FailingDisk => self.trouble_disk(node, fault),
+            FaultKind::PowerCut => self.cut_power(node, fault),
+            FaultKind::ReplaceNode => self.replace_node(node),
+            FaultKind::LoseNode => self.lose_node(node),
+        }
+        self.trace.add("healed");
+        block_for(fault.rest);
+    }
+
+    fn fault_of_process(&mut self, node: usize, fault: &PlannedFault) {
+        let duration = fault.duration;
+        match fault.kind {
+            FaultKind::KillTwo => {
+                let second = self.second_of(node, fault.choice);
+                self.kill_for(&[node, second], duration);
+            }
+            FaultKind::KillRecoverer => self.kill_recoverer(),
             FaultKind::Pause => {
                 self.cluster.pause(node);
                 block_for(duration);
                 self.cluster.resume(node);
             }
             FaultKind::Restart => self.restart(node),
-            FaultKind::Isolate => self.block_for(between(node, &others), duration),
-            FaultKind::Cut => self.block_for(between(node, &[second]), duration),
+            FaultKind::RollingRestart => {
+                let all = [self.cluster.storage(), &[GATEWAY]].concat();
+                all.into_iter().for_each(|node| self.restart(node));
+            }
+            FaultKind::ClockJump => self.shift_clock(node, fault),
+            FaultKind::Kill => self.kill_for(&[node], duration),
+            other => panic!("{other:?} is no fault of a process"),
+        }
+    }
+
+    fn fault_of_links(&self, node: usize, fault: &PlannedFault) {
+        let others: Vec<usize> = self.cluster.ids().into_iter().filter(|id| *id != node).collect();
+        let duration = fault.duration;
+        match fault.kind {
+            FaultKind::Cut => {
+                let second = self.second_of(node, fault.choice);
+                self.block_for(between(node, &[second]), duration);
+            }
             FaultKind::Mute => {
                 self.block_for(others.iter().map(|to| LinkDirection { from: node, to: *to }), duration);
             }
@@ -102,18 +182,39 @@ impl Nemesis<'_> {
                 self.block_for(others.iter().map(|from| LinkDirection { from: *from, to: node }), duration);
             }
             FaultKind::Flap => self.flap(node, &others, fault),
-            FaultKind::RemoveSegment => self.remove_segment(node, fault.choice),
+            FaultKind::Isolate => self.block_for(between(node, &others), duration),
+            other => panic!("{other:?} is no fault of connections"),
         }
-        self.trace.add("healed");
-        block_for(fault.rest);
+    }
+
+    /// The clock of a node is wrong for a while. Nothing that is due by time happens, so no client may miss
+    /// an object or an upload.
+    fn shift_clock(&mut self, node: usize, fault: &PlannedFault) {
+        let secs = *Rng::new(fault.choice).pick(&WRONG_CLOCK_SECS);
+        self.trace.add(&format!("its clock is wrong by {secs} s"));
+        self.recorder.clocks_jump();
+        shift_clock(self.cluster, node, secs);
+        block_for(fault.duration);
+        shift_clock(self.cluster, node, 0);
+        self.until_runs(node);
+    }
+
+    /// Describes the part of a node in the cluster at this moment.
+    fn parts_of(&self, node: usize) -> String {
+        let Some(view) = self.view(node) else { return "no answer".to_owned() };
+        let led = view.groups.iter().filter(|group| group.leader == Some(node)).map(|group| group.id);
+        let led: Vec<u32> = led.collect();
+        let duty = if view.duty == Some(node) { "duty node, " } else { "" };
+        format!("{duty}leads groups {led:?}")
     }
 
     /// Returns the node with this part.
     fn node_of(&self, target: FaultTarget) -> usize {
-        let system = self.leader_of(SYSTEM_GROUP).unwrap_or(STORAGE[0]);
+        let storage = self.cluster.storage();
+        let system = self.leader_of(SYSTEM_GROUP).unwrap_or(storage[0]);
         let object = || {
             let leaders = OBJECT_GROUPS.iter().filter_map(|group| self.leader_of(*group));
-            let next = STORAGE[system % STORAGE.len()];
+            let next = storage.iter().copied().find(|id| *id != system).expect("there are others");
             leaders.into_iter().find(|leader| *leader != system).unwrap_or(next)
         };
         match target {
@@ -121,7 +222,7 @@ impl Nemesis<'_> {
             FaultTarget::ObjectLeader => object(),
             FaultTarget::Other => {
                 let object = object();
-                let other = STORAGE.into_iter().find(|id| *id != system && *id != object);
+                let other = storage.iter().copied().find(|id| *id != system && *id != object);
                 other.expect("there are three storage nodes")
             }
         }
@@ -129,7 +230,8 @@ impl Nemesis<'_> {
 
     /// Returns a further storage node.
     fn second_of(&self, node: usize, choice: u64) -> usize {
-        let others: Vec<usize> = STORAGE.into_iter().filter(|id| *id != node).collect();
+        let storage = self.cluster.storage().iter().copied();
+        let others: Vec<usize> = storage.filter(|id| *id != node).collect();
         *Rng::new(choice).pick(&others)
     }
 
@@ -159,13 +261,15 @@ impl Nemesis<'_> {
     }
 
     fn kill_for(&mut self, nodes: &[usize], duration: Duration) {
-        for node in nodes {
-            self.keep_log(*node);
-            self.cluster.kill(*node);
-            self.endpoints.remove(*node);
-        }
+        nodes.iter().for_each(|node| self.kill(*node));
         block_for(duration);
         self.start(nodes);
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.keep_log(node);
+        self.cluster.kill(node);
+        self.endpoints.remove(node);
     }
 
     fn restart(&mut self, node: usize) {
@@ -207,25 +311,35 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Removes the file of a segment that every storage node has, so two copies are left.
-    fn remove_segment(&mut self, node: usize, choice: u64) {
-        if std::mem::replace(&mut self.trace.has_removed, true) {
-            self.trace.add("a segment was removed before: nothing is removed");
-            return;
+    /// Waits until a node runs and is ready. If it has ended by itself, it is started again.
+    fn until_runs(&mut self, node: usize) {
+        wait_until(&format!("node {node} is ready"), || {
+            self.note_end(node);
+            if !self.cluster.running().contains(&node) {
+                self.links.spawn(self.cluster, node);
+                self.cluster.until_listening(node);
+            }
+            let ready = get_text(self.cluster.process(node).admin, "/readyz");
+            ready.is_ok_and(|ready| ready.starts_with("HTTP/1.1 200"))
+        });
+        self.endpoints.set(node, self.cluster.client(node));
+    }
+
+    /// Notes it if a node has ended by itself. No client uses it then.
+    fn note_end(&mut self, node: usize) {
+        if let Some(log) = self.cluster.take_ended(node) {
+            self.endpoints.remove(node);
+            self.trace.ended_logs.entry(node).or_default().push_str(&log);
+            self.trace.add(&format!("node {node} has ended by itself"));
         }
-        let files = segment_files(self.cluster, node).into_iter();
-        let stored = files.filter(|(_, length)| *length > HEADER_BYTES).map(|(name, _)| name);
-        let whole: Vec<String> = stored.filter(|name| is_equal_on(self.cluster, &STORAGE, name)).collect();
-        if whole.is_empty() {
-            self.trace.add("no segment has three copies: nothing is removed");
-            return;
-        }
-        let name = Rng::new(choice).pick(&whole);
-        let path = self.cluster.segments_dir(node).join(name);
-        match fs::remove_file(&path) {
-            Ok(()) => self.trace.add(&format!("{name} was removed")),
-            // The node may have removed it meanwhile.
-            Err(error) => self.trace.add(&format!("{name} was not removed: {error}")),
+    }
+
+    /// Waits for a time, in which a node may end by itself.
+    fn block_while_it_may_end(&mut self, node: usize, duration: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < duration {
+            self.note_end(node);
+            block_for(POLL_INTERVAL);
         }
     }
 }

@@ -4,10 +4,10 @@
 //! An operation is recorded once, after its end. A key gets a limited number of operations; then another key
 //! takes its place, so each history stays short enough to be decided.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use md5::{Digest, Md5};
 use mlgw_common::time::Instant;
@@ -19,6 +19,8 @@ use crate::content::{TestContent, hex};
 
 /// Keys in use at a time, in each bucket.
 const KEYS_PER_BUCKET: usize = 2;
+/// Buckets that clients create in a round. They stay until the end of the cluster.
+const NEW_BUCKETS: usize = 3;
 /// Operations on a key before another one takes its place. The rest is for the reads at the end of a round.
 const KEY_OPERATIONS: usize = 200;
 
@@ -32,7 +34,7 @@ pub(super) const SLOTS: usize = KEYS_PER_BUCKET * SPREAD.len();
 /// The name of an object. No key of a round is the begin of another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ObjectName {
-    pub(super) bucket: &'static str,
+    pub(super) bucket: String,
     pub(super) key: String,
 }
 
@@ -104,6 +106,8 @@ struct RecordedHistory {
     keys: BTreeMap<ObjectName, Vec<KeyOperation>>,
     /// Responses that no state of a key allows.
     failures: Vec<String>,
+    /// Nodes that stored bytes of objects.
+    primaries: BTreeSet<usize>,
 }
 
 /// The record of a round. Clients share it.
@@ -115,6 +119,9 @@ pub(super) struct HistoryRecorder {
     next_value: AtomicU64,
     values: Mutex<HashMap<String, StoredValue>>,
     history: Mutex<RecordedHistory>,
+    buckets: AtomicUsize,
+    /// True from the first fault of a clock on.
+    have_clocks_jumped: AtomicBool,
 }
 
 impl HistoryRecorder {
@@ -130,6 +137,8 @@ impl HistoryRecorder {
             next_value: AtomicU64::new(first_value),
             values: Mutex::default(),
             history: Mutex::default(),
+            buckets: AtomicUsize::new(0),
+            have_clocks_jumped: AtomicBool::new(false),
         }
     }
 
@@ -212,6 +221,36 @@ impl HistoryRecorder {
         Err(format!("{} bytes that claim {claimed:?} with the ETag of {}", body.len(), value.id))
     }
 
+    /// Returns the name of an object in a bucket that a client is to create; `None` if there are enough.
+    pub(super) fn new_bucket(&self) -> Option<ObjectName> {
+        let number = self.buckets.fetch_add(1, Ordering::Relaxed);
+        let Self { label, .. } = self;
+        (number < NEW_BUCKETS).then(|| ObjectName {
+            bucket: format!("round-{label}-{number}"),
+            key: format!("{label}-new-{number}"),
+        })
+    }
+
+    /// Records that a clock is wrong from now on, so that its node may refuse signatures.
+    pub(super) fn clocks_jump(&self) {
+        self.have_clocks_jumped.store(true, Ordering::SeqCst);
+    }
+
+    /// True if a clock was wrong.
+    pub(super) fn have_clocks_jumped(&self) -> bool {
+        self.have_clocks_jumped.load(Ordering::SeqCst)
+    }
+
+    /// Records that a node stored the bytes of an object, so it is the primary of their segment.
+    pub(super) fn stored_by(&self, node: usize) {
+        self.history.lock().expect("lock is not poisoned").primaries.insert(node);
+    }
+
+    /// The nodes that stored bytes of objects.
+    pub(super) fn primaries(&self) -> BTreeSet<usize> {
+        self.history.lock().expect("lock is not poisoned").primaries.clone()
+    }
+
     /// Records an operation that has ended.
     pub(super) fn record(&self, name: &ObjectName, operation: KeyOperation) {
         let mut history = self.history.lock().expect("lock is not poisoned");
@@ -241,7 +280,8 @@ impl HistoryRecorder {
 
 impl SlotKey {
     fn new(label: &str, slot: KeySlot, number: usize) -> Self {
-        let name = ObjectName { bucket: slot.bucket(), key: format!("{label}-{}-{number:04}", slot.0) };
+        let key = format!("{label}-{}-{number:04}", slot.0);
+        let name = ObjectName { bucket: slot.bucket().to_owned(), key };
         Self { name, number, operations: 0, last_seen: None }
     }
 }

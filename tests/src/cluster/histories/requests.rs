@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::recorder::{HistoryRecorder, KeySlot, ObjectName, StoredValue};
 use super::register::{KeyAction, KeyCondition, KeyMoment, KeyOperation, KeyOutcome};
+use crate::cluster::testbed::node_of;
 use crate::s3::{CallFailure, S3ClientResponse, S3TestClient, encode, full_body};
 
 /// Longest wait for a response. The request may be carried out later.
@@ -64,6 +65,9 @@ struct BegunOperation {
     begun: KeyMoment,
 }
 
+/// Length of a body from which on the node that answers has certainly stored it in a segment of its own.
+const SEGMENT_BYTES_MIN: usize = 5_000;
+
 /// Waits for a response, for a limited time.
 async fn limited<T>(work: impl Future<Output = Result<T, CallFailure>>) -> Result<T, CallFailure> {
     let ended = timeout(RESPONSE_MAX, work).await;
@@ -89,6 +93,19 @@ impl RecordedClient<'_> {
         headers: &[(&'static str, String)],
     ) -> Result<S3ClientResponse, CallFailure> {
         limited(self.client.call(method, path, headers, full_body(""))).await
+    }
+
+    /// True if the clock of the node was wrong, so that it refused the signature: nothing was done.
+    fn is_refused_by_clock(&self, failure: &CallFailure) -> bool {
+        let CallFailure::Refused { status, body } = failure else { return false };
+        let is_named = body.is_empty() || body.contains("<Code>RequestTimeTooSkewed</Code>");
+        status.as_u16() == 403 && is_named && self.recorder.have_clocks_jumped()
+    }
+
+    /// Creates the bucket of an object. Returns false if the outcome is not certain.
+    pub(super) async fn create_bucket(&self, object: &SlotObject) -> bool {
+        let created = self.client.create_bucket(&object.name.bucket);
+        self.until_certain(object, created).await.is_some()
     }
 
     fn begin(&self, request: &'static str, action: KeyAction) -> BegunOperation {
@@ -132,7 +149,9 @@ impl RecordedClient<'_> {
                 self.recorder.saw(object.slot, name, None);
                 return RequestEnd::Answered;
             }
-            Err(failure) if is_uncertain(&failure) => return RequestEnd::Unanswered,
+            Err(failure) if is_uncertain(&failure) || self.is_refused_by_clock(&failure) => {
+                return RequestEnd::Unanswered;
+            }
             Err(failure) => format!("{failure:?}"),
         };
         self.fail(request, name, &failure);
@@ -145,7 +164,9 @@ impl RecordedClient<'_> {
         let path = format!("/{}?list-type=2&max-keys=10&prefix={}", name.bucket, encode(&name.key));
         let page = match self.call(Method::GET, &path, &[]).await {
             Ok(answer) => listed_page(&answer),
-            Err(failure) if is_uncertain(&failure) => return RequestEnd::Unanswered,
+            Err(failure) if is_uncertain(&failure) || self.is_refused_by_clock(&failure) => {
+                return RequestEnd::Unanswered;
+            }
             Err(failure) => Err(format!("{failure:?}")),
         };
         let outcome = page.and_then(|page| match page.contents.as_slice() {
@@ -174,7 +195,12 @@ impl RecordedClient<'_> {
         let operation = self.begin("PUT", KeyAction::Write(value.id, condition.of_key()));
         let path = object.name.path();
         let put = self.client.call(Method::PUT, &path, header.as_slice(), body);
-        let ended = limited(put).await.map(|_| ());
+        let length = value.parts[0].length;
+        let ended = limited(put).await.map(|answer| {
+            if length >= SEGMENT_BYTES_MIN {
+                self.recorder.stored_by(node_of(&answer));
+            }
+        });
         self.end_write(object, operation, value, ended)
     }
 
@@ -190,6 +216,7 @@ impl RecordedClient<'_> {
                 self.end(&object.name, operation, KeyOutcome::Unknown);
                 return RequestEnd::Unanswered;
             }
+            Err(failure) if self.is_refused_by_clock(&failure) => return RequestEnd::Unanswered,
             Err(failure) => self.fail("DELETE", &object.name, &format!("{failure:?}")),
         }
         RequestEnd::Answered
@@ -229,6 +256,7 @@ impl RecordedClient<'_> {
             Err(failure) if is_no_such_key(&failure, &Method::PUT) => {
                 self.end(&source.name, read, KeyOutcome::Absent);
             }
+            Err(failure) if self.is_refused_by_clock(&failure) => return RequestEnd::Unanswered,
             Err(failure) => self.fail("COPY", &target.name, &format!("{failure:?}")),
         }
         RequestEnd::Answered
@@ -259,7 +287,7 @@ impl RecordedClient<'_> {
         match limited(work).await {
             Ok(answer) => Some(answer),
             Err(failure) => {
-                if !is_uncertain(&failure) {
+                if !is_uncertain(&failure) && !self.is_refused_by_clock(&failure) {
                     self.fail("upload", &object.name, &format!("{failure:?}"));
                 }
                 None
@@ -302,6 +330,7 @@ impl RecordedClient<'_> {
                 self.end(name, operation, KeyOutcome::Unknown);
                 return RequestEnd::Unanswered;
             }
+            _ if self.is_refused_by_clock(&failure) => return RequestEnd::Unanswered,
             _ => self.fail(operation.request, name, &format!("{failure:?}")),
         }
         RequestEnd::Answered

@@ -1,7 +1,9 @@
 //! One round: clients load a cluster under faults, then everything is healed, read once more and checked.
 //!
-//! Checks: the history of each key is linearizable; every segment has its copies, and they are equal. If one
-//! fails, the seed, the faults, the shortest history of the key and the place of the logs are printed.
+//! Checks: the history of each key is linearizable; each storage node leads groups, and stored bytes of
+//! objects; every segment has its copies, and they are equal; no disk has damage, and the members of a group
+//! have the same rows. The seed and the faults are printed, and if a check fails, the shortest history of the
+//! key and the place of the logs.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,6 +15,7 @@ use http::Method;
 use mlgw_common::time::{Instant, sleep};
 
 use super::faults::{FaultMix, schedule};
+use super::faulty_disk::FaultyDisk;
 use super::linearize::{check, shortest_violation};
 use super::links::NodeLinks;
 use super::load::{HistoryLoad, NodeEndpoints};
@@ -20,6 +23,8 @@ use super::nemesis::{Nemesis, NemesisTrace, between};
 use super::recorder::{HistoryRecorder, KeySlot, ObjectName};
 use super::register::{KeyAction, KeyOperation, KeyOutcome};
 use super::requests::{RecordedClient, RequestEnd, SlotObject};
+use super::stored::assert_sound;
+use crate::cluster::clocks::with_own_clock;
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{
     BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, TestCluster, keys_before, node_of, put, wait_at_most,
@@ -46,11 +51,23 @@ fn lease_settings(setup: ServerSetup) -> ServerSetup {
     round_settings(setup).with("cluster.lease_reads", true)
 }
 
+/// The same as [`round_settings`], with a clock of its own for each node.
+fn clock_settings(setup: ServerSetup) -> ServerSetup {
+    with_own_clock(round_settings(setup))
+}
+
+/// The same as [`lease_settings`], with a clock of its own for each node.
+fn lease_and_clock_settings(setup: ServerSetup) -> ServerSetup {
+    with_own_clock(lease_settings(setup))
+}
+
 /// A cluster with relays between its nodes.
 pub(super) struct RelayedCluster {
     cluster: TestCluster,
     links: NodeLinks,
     endpoints: Arc<NodeEndpoints>,
+    /// Unmounted after the processes have ended.
+    disk: Option<FaultyDisk>,
 }
 
 /// A round to run.
@@ -88,22 +105,44 @@ impl RelayedCluster {
     /// Makes a cluster of three storage nodes and a gateway with three object groups. Each of the buckets
     /// [`SPREAD`] is created on another node and is in another group.
     pub(super) fn new() -> Self {
-        Self::with_settings(round_settings)
+        Self::with_settings(round_settings, None)
     }
 
     /// Like [`RelayedCluster::new`], with leaders that read by lease.
     pub(super) fn with_lease_reads() -> Self {
-        Self::with_settings(lease_settings)
+        Self::with_settings(lease_settings, None)
     }
 
-    fn with_settings(settings: NodeSettings) -> Self {
-        let mut cluster = TestCluster::first_with(settings);
+    /// Like [`RelayedCluster::new`], with a faulty disk below one node.
+    pub(super) fn with_disk() -> Self {
+        Self::with_settings(round_settings, Some(FaultyDisk::new(2)))
+    }
+
+    /// Like [`RelayedCluster::with_lease_reads`], with a clock of its own for each node.
+    pub(super) fn with_clocks() -> Self {
+        Self::with_settings(lease_and_clock_settings, None)
+    }
+
+    /// Makes a cluster on which all faults are possible. With the number, the node with the faulty disk and
+    /// the kind of reads take turns.
+    pub(super) fn for_all_faults(number: u64) -> Self {
+        let node = STORAGE[usize::try_from(number % STORAGE.len() as u64).expect("small")];
+        let settings = if number.is_multiple_of(2) { clock_settings } else { lease_and_clock_settings };
+        Self::with_settings(settings, Some(FaultyDisk::new(node)))
+    }
+
+    fn with_settings(settings: NodeSettings, disk: Option<FaultyDisk>) -> Self {
+        let place = |node| disk.as_ref().filter(|disk| disk.node == node).map(FaultyDisk::path);
+        let mut cluster = TestCluster::first_at(place(FIRST), settings);
         let links = NodeLinks::new();
         cluster.stop(FIRST);
         start_behind_relay(&mut cluster, &links, FIRST);
         for role in ["storage", "storage", "gateway"] {
-            cluster.join_stopped(role);
-            let node = cluster.ids().len();
+            let node = cluster.ids().len() + 1;
+            match place(node) {
+                Some(dir) => cluster.join_stopped_at(dir),
+                None => cluster.join_stopped(role),
+            }
             start_behind_relay(&mut cluster, &links, node);
         }
         cluster.until_settled();
@@ -115,15 +154,16 @@ impl RelayedCluster {
             let client = cluster.client(node);
             cluster.block_on(client.create_bucket(bucket)).expect("made");
         }
-        Self { cluster, links, endpoints }
+        Self { cluster, links, endpoints, disk }
     }
 
     /// Runs a round. Panics with its seed if a check fails.
     pub(super) fn run(&mut self, plan: &RoundPlan) -> RoundSummary {
         let mut trace = NemesisTrace::new();
         let ended = catch_unwind(AssertUnwindSafe(|| self.try_run(plan, &mut trace)));
+        trace.lines.iter().for_each(|line| eprintln!("    {line}"));
         ended.unwrap_or_else(|panic| {
-            self.report(plan, &trace);
+            self.keep_logs(plan, &trace);
             resume_unwind(panic)
         })
     }
@@ -137,7 +177,8 @@ impl RelayedCluster {
         let load = HistoryLoad::start(&self.cluster, &rng, &recorder, &self.endpoints);
         until_changes(&recorder, CHANGES_MIN / 2);
         let (cluster, links, endpoints) = (&mut self.cluster, &self.links, &*self.endpoints);
-        let mut nemesis = Nemesis { cluster, links, endpoints, trace };
+        let (recorder_of, disk) = (&*recorder, self.disk.as_mut());
+        let mut nemesis = Nemesis { cluster, links, endpoints, recorder: recorder_of, disk, trace };
         planned.iter().for_each(|fault| nemesis.carry_out(fault));
         until_changes(&recorder, CHANGES_MIN);
         load.end(&self.cluster);
@@ -146,8 +187,12 @@ impl RelayedCluster {
         assert_eq!(recorder.failures(), Vec::<String>::new(), "responses that no state of a key allows");
         let histories = recorder.histories();
         histories.iter().for_each(|(name, history)| assert_linearizable(name, history));
-        self.assert_all_used(histories.values().flatten());
-        self.until_copied();
+        self.assert_all_used(histories.values().flatten(), &recorder);
+        self.until_copied(trace);
+        assert_sound(&mut self.cluster, &self.links);
+        for node in self.cluster.running() {
+            self.endpoints.set(node, self.cluster.client(node));
+        }
         let unknown = histories.values().flatten().filter(|one| one.is_unknown()).count();
         RoundSummary {
             plan: *plan,
@@ -160,16 +205,19 @@ impl RelayedCluster {
 
     /// Waits until every node has caught up, and each group has the leader that it is assigned to.
     fn until_healed(&self) {
-        for node in STORAGE {
-            wait_until(&format!("node {node} catches up"), || self.cluster.is_caught_up(node));
+        for node in self.cluster.storage() {
+            wait_until(&format!("node {node} catches up"), || self.cluster.is_caught_up(*node));
         }
         self.cluster.until_settled();
+        for node in self.cluster.storage() {
+            assert!(!self.cluster.groups_led_by(*node).is_empty(), "node {node} leads nothing");
+        }
     }
 
     /// Reads all keys through all nodes, until each read has a certain outcome.
     fn read_everything(&self, recorder: &HistoryRecorder) {
         let names = recorder.names();
-        let all = self.cluster.ids().into_iter().map(|node| {
+        let all = self.cluster.running().into_iter().map(|node| {
             let (client, names) = (self.cluster.client(node), &names);
             async move {
                 let reader = RecordedClient { recorder, number: 0, node, client };
@@ -181,36 +229,46 @@ impl RelayedCluster {
         self.cluster.block_on(futures_util::future::join_all(all));
     }
 
-    /// Asserts that requests through every node had an effect, or found what others had.
-    fn assert_all_used<'a>(&self, operations: impl Iterator<Item = &'a KeyOperation> + Clone) {
-        for node in self.cluster.ids() {
+    /// Asserts that requests through every node had an effect, and that every storage node was the primary of
+    /// a segment.
+    fn assert_all_used<'a>(
+        &self,
+        operations: impl Iterator<Item = &'a KeyOperation> + Clone,
+        recorder: &HistoryRecorder,
+    ) {
+        for node in self.cluster.running() {
             let mut done = operations.clone().filter(|one| one.node == node && is_done_change(one));
             assert!(done.next().is_some(), "node {node} changed nothing");
         }
+        let primaries = recorder.primaries();
+        let storage = self.cluster.storage();
+        let is_each = storage.iter().all(|node| primaries.contains(node));
+        assert!(is_each, "of the nodes {storage:?} only {primaries:?} stored bytes of objects");
     }
 
     /// Waits until every segment has its copies without known damage, and all copies of sealed segments are
     /// equal. Those of open ones may differ.
-    fn until_copied(&self) {
+    fn until_copied(&self, trace: &NemesisTrace) {
         wait_at_most(HEALED_MAX, "every segment has its copies, and they are equal", || {
             let copies = self.cluster.view(FIRST).copies;
-            (copies.wanted, copies.below_segments, copies.suspect_segments) == (STORAGE.len(), 0, 0)
+            (copies.wanted, copies.below_segments, copies.suspect_segments) == (3, 0, 0)
                 && copies.segments > 0
+                && trace.is_removed_file_back(&self.cluster)
                 && self.segments_that_differ() <= copies.open_segments
         });
     }
 
     /// Number of segments that every storage node has with bytes of its own.
     fn segments_that_differ(&self) -> usize {
-        let on = STORAGE.map(|id| segment_files(&self.cluster, id));
+        let storage = self.cluster.storage();
+        let on: Vec<_> = storage.iter().map(|id| segment_files(&self.cluster, *id)).collect();
         let everywhere = on[0].keys().filter(|name| on.iter().all(|files| files.contains_key(*name)));
-        everywhere.filter(|name| !is_equal_on(&self.cluster, &STORAGE, name)).count()
+        everywhere.filter(|name| !is_equal_on(&self.cluster, storage, name)).count()
     }
 
-    fn report(&self, plan: &RoundPlan, trace: &NemesisTrace) {
+    fn keep_logs(&self, plan: &RoundPlan, trace: &NemesisTrace) {
         let RoundPlan { seed, mix, .. } = plan;
-        eprintln!("the round of seed {seed} failed, with {}:", mix.name);
-        trace.lines.iter().for_each(|line| eprintln!("    {line}"));
+        eprintln!("the round of seed {seed} failed, with {}", mix.name);
         let dir = log_dir(*seed);
         match trace.keep_logs(&self.cluster, &dir) {
             Ok(()) => eprintln!("the logs of the nodes are in {}", dir.display()),

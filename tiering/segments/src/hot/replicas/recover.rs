@@ -87,6 +87,8 @@ pub(in crate::hot) async fn run(
 pub(in crate::hot) struct OpenSegmentRecovery {
     /// Owners of open segments that do not answer, and the begin of that.
     unreachable: HashMap<NodeId, Instant>,
+    /// Segments whose recovery has begun, which is logged once.
+    begun: BTreeSet<SegmentId>,
     /// Segments whose seal waits for answers, and the time of their last report.
     reported: HashMap<SegmentId, Instant>,
 }
@@ -122,6 +124,7 @@ impl OpenSegmentRecovery {
         let others = of_others.into_iter().filter(|record| coordinates && is_due(record));
         let due: Vec<SegmentRecord> = left.into_iter().chain(others).collect();
         self.reported.retain(|segment, _| due.iter().any(|record| record.segment_id() == *segment));
+        self.note_begun(due.iter().map(SegmentRecord::segment_id).collect());
         let recover = |record: SegmentRecord| {
             let (inner, replication) = (inner.clone(), replication.clone());
             async move { recover_segment(&inner, &replication, &record).await }
@@ -151,6 +154,13 @@ impl OpenSegmentRecovery {
         }
         let is_gone = |since: Instant| now.saturating_duration_since(since) >= UNREACHABLE_MIN;
         self.unreachable.iter().filter(|(_, since)| is_gone(**since)).map(|(node, _)| *node).collect()
+    }
+
+    fn note_begun(&mut self, due: BTreeSet<SegmentId>) {
+        for segment in due.difference(&self.begun) {
+            tracing::info!(%segment, "recovers an open segment");
+        }
+        self.begun = due;
     }
 
     fn report(&mut self, missing: &MissingAnswers, now: Instant) {
