@@ -63,8 +63,6 @@ mod stop_signal;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod upgrade_tests;
 
 pub use crate::durability::Durability;
 pub use crate::raft::members::{ChangeMembersError, GroupMembers, MemberRole, MemberStatus};

@@ -38,4 +38,6 @@ mod snapshot_sender;
 mod snapshot_tests;
 #[cfg(test)]
 mod suite_tests;
+#[cfg(test)]
+mod upgrade_tests;
 mod vote_pause;

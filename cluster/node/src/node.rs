@@ -155,7 +155,7 @@ impl ClusterNode {
         is_own && self.shared.duty_lease.holds()
     }
 
-    /// Sets the settings of this node that are compared with those of the other nodes. Their values stay here.
+    /// Sets the settings of this node that are compared with those of the other nodes. Values stay here.
     pub fn set_settings(&self, settings: &[SharedSetting]) {
         self.shared.services.settings().set_own(self.shared.cluster, settings);
     }

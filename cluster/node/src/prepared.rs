@@ -302,18 +302,7 @@ impl StartedParts {
             checks: self.checks,
         };
         tasks.spawn(prober.run());
-        let transport = Arc::clone(&self.running);
-        let finder =
-            AddressFinder { own, catalogue: catalogue.clone(), probes: Arc::clone(&probes), transport };
-        tasks.spawn(finder.run());
-        let collector = SettingsCollector {
-            own,
-            catalogue: catalogue.clone(),
-            probes: Arc::clone(&probes),
-            transport: Arc::clone(&self.running),
-            settings: Arc::clone(services.settings()),
-        };
-        tasks.spawn(collector.run());
+        start_questions(&mut tasks, own, &catalogue, &probes, &self.running, &services);
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving), authorities));
         let driver = MembershipDriver {
             own,
@@ -342,6 +331,32 @@ impl StartedParts {
         };
         ClusterNode { shared: Arc::new(shared) }
     }
+}
+
+/// Starts the tasks that ask other nodes for addresses and settings.
+fn start_questions(
+    tasks: &mut JoinSet<()>,
+    own: NodeId,
+    catalogue: &Catalogue,
+    probes: &Arc<Probes>,
+    transport: &Arc<RunningTransport>,
+    services: &NodeServices,
+) {
+    let finder = AddressFinder {
+        own,
+        catalogue: catalogue.clone(),
+        probes: Arc::clone(probes),
+        transport: Arc::clone(transport),
+    };
+    tasks.spawn(finder.run());
+    let collector = SettingsCollector {
+        own,
+        catalogue: catalogue.clone(),
+        probes: Arc::clone(probes),
+        transport: Arc::clone(transport),
+        settings: Arc::clone(services.settings()),
+    };
+    tasks.spawn(collector.run());
 }
 
 /// Address that peers dial when none is configured: that of the listener, with the bound port.

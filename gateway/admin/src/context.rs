@@ -1,10 +1,11 @@
 //! Parts of the state that the admin APIs of all nodes use: of a node with an engine and of one that only
 //! forwards requests.
 
-use super::{Admin, ApiError, Backups};
+use super::{Admin, ApiError};
 use arc_swap::ArcSwap;
 use axum::extract::FromRef;
 use http::StatusCode;
+use mlgw_api::BackupStatus;
 use mlgw_auth::AuthRules;
 use mlgw_common::Clock;
 use mlgw_config::LoadedConfig;
@@ -13,7 +14,11 @@ use mlgw_metadata::Catalogue;
 use mlgw_node::ClusterNode;
 use mlgw_segments::hot::HotTier;
 use mlgw_telemetry::audit::AuditLog;
+use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// State of the newest backup, shared with the task that makes it.
+pub type Backups = Arc<Mutex<BackupStatus>>;
 
 /// What signatures are verified with, where changes are recorded, the cluster, and what backups are made of.
 /// Clones share the parts.

@@ -60,10 +60,10 @@ mod words;
 mod workload_plans;
 mod workloads;
 
+pub use context::Backups;
 pub use error::ApiError;
 pub use member::{MemberAdmin, MemberStorage, member_node_router, member_router};
 pub use policy_plan::PolicyPlans;
-pub use store::Backups;
 
 use arc_swap::ArcSwap;
 use mlgw_api::SERVICE;

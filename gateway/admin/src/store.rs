@@ -16,13 +16,9 @@ use http::StatusCode;
 use mlgw_api::{BackupState, BackupStatus, NewBackup};
 use mlgw_segments::hot::HotTier;
 use mlgw_store::{StoreLocation, UpstreamData, backup_serving};
-use parking_lot::Mutex;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// State of the newest backup, shared with the task that makes it.
-pub type Backups = Arc<Mutex<BackupStatus>>;
 
 pub(super) async fn show(State(context): State<AdminContext>) -> Json<BackupStatus> {
     Json(context.backup_status())

@@ -88,11 +88,11 @@ mod tests {
         LoadedConfig::load(&sources).unwrap().shared_settings()
     }
 
-    const FAR: [(&str, &str); 4] = [
-        ("MLGW_UPSTREAM__FAR__BUCKET", "lake"),
-        ("MLGW_UPSTREAM__FAR__CREDENTIALS", "static"),
-        ("MLGW_UPSTREAM__FAR__ACCESS_KEY", "key"),
-        ("MLGW_UPSTREAM__FAR__SECRET_KEY", "hidden"),
+    const BULK: [(&str, &str); 4] = [
+        ("MLGW_UPSTREAM__BULK__BUCKET", "lake"),
+        ("MLGW_UPSTREAM__BULK__CREDENTIALS", "static"),
+        ("MLGW_UPSTREAM__BULK__ACCESS_KEY", "key"),
+        ("MLGW_UPSTREAM__BULK__SECRET_KEY", "hidden"),
     ];
 
     #[test]
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn an_upstream_is_one_setting_with_its_secret_and_without_what_depends_on_the_host() {
-        let far = shared(&FAR);
-        assert_eq!((far.len(), far[0].name.as_str(), far[0].is_of_storage), (1, "upstream.far", true));
-        assert!(!format!("{far:?}").contains("hidden"), "{far:?}");
-        let with = |name, value| shared(&[&FAR[..], &[(name, value)]].concat());
-        assert_eq!(with("MLGW_UPSTREAM__FAR__CA_FILE", "/etc/ca.pem"), far);
-        assert_eq!(with("MLGW_UPSTREAM__FAR__TIMEOUT", "10s"), far, "its default");
-        assert_ne!(with("MLGW_UPSTREAM__FAR__SECRET_KEY", "another"), far);
-        assert_ne!(with("MLGW_UPSTREAM__FAR__PREFIX", "p"), far);
+        let bulk = shared(&BULK);
+        assert_eq!((bulk.len(), bulk[0].name.as_str(), bulk[0].is_of_storage), (1, "upstream.bulk", true));
+        assert!(!format!("{bulk:?}").contains("hidden"), "{bulk:?}");
+        let with = |name, value| shared(&[&BULK[..], &[(name, value)]].concat());
+        assert_eq!(with("MLGW_UPSTREAM__BULK__CA_FILE", "/etc/ca.pem"), bulk);
+        assert_eq!(with("MLGW_UPSTREAM__BULK__TIMEOUT", "10s"), bulk, "its default");
+        assert_ne!(with("MLGW_UPSTREAM__BULK__SECRET_KEY", "another"), bulk);
+        assert_ne!(with("MLGW_UPSTREAM__BULK__PREFIX", "p"), bulk);
     }
 }

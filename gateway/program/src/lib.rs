@@ -7,6 +7,7 @@ mod cluster;
 mod completions;
 mod config;
 mod manual;
+mod recovered;
 mod serve;
 mod store;
 

@@ -1,6 +1,6 @@
 //! The command `mlgw store …`: works on a data directory without a server (`backup` also on one in use).
 
-use crate::cluster::recover::{recovered_document, remaining_steps, require_complete};
+use crate::recovered::{recovered_document, remaining_steps, require_complete};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{BackupState, BackupStatus, NewBackup};

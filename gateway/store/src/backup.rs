@@ -9,25 +9,22 @@
 //! list of contents is written last. A copy without the list is no backup.
 
 use super::{StoreLocation, StoreVerbError};
-use crate::backup_plan::{BackupPlan, OtherNodes, open_copied};
+use crate::backup_plan::{BackupPlan, CATALOGUE, OtherNodes, UpstreamData, open_copied};
 use crate::cluster_backup::ClusterBackup;
+use crate::copied_segments::{add_segments, open_segments};
 use crate::data_dir::DataDir;
 use crate::node_file::{DirectoryRole, NODE_FILE, NodeDescription};
 use mlgw_common::regular;
 use mlgw_common::{Clock, NodeId, SegmentId};
 use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::copy::{Copier, CopyError};
+use mlgw_metadata::copy::Copier;
 use mlgw_metadata::offline::{ProgressCallback, copy_closed};
-use mlgw_segments::hot::{HotTier, segment_file_name, segment_of_file_name};
+use mlgw_segments::hot::HotTier;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Seek as _;
 use std::path::Path;
-
-/// Directory of the catalogue in a copy.
-pub(super) const CATALOGUE: &str = "catalogue/";
 
 /// Directory of the audit log.
 const AUDIT: &str = "audit";
@@ -39,15 +36,6 @@ pub struct BackedUp {
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
-}
-
-/// Treatment of data in upstreams by a backup, which cannot copy it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamData {
-    /// The data stays in its upstream, and the backup refers to it.
-    LeftInPlace,
-    /// The backup fails if there is any.
-    Refused,
 }
 
 /// Copies a data directory that no server uses to `out`, which must be empty or absent.
@@ -121,64 +109,6 @@ pub(super) fn require_empty(out: &Path) -> Result<(), StoreVerbError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(StoreVerbError::io(out)(error)),
     }
-}
-
-/// Opens every segment of all tiers. An open file can be removed, but its bytes stay readable.
-pub(super) fn open_segments(source: &StoreLocation) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
-    let mut open = BTreeMap::new();
-    for dir in source.segments.all() {
-        open_segments_of(dir, &mut open)?;
-    }
-    Ok(open)
-}
-
-fn open_segments_of(dir: &Path, open: &mut BTreeMap<SegmentId, File>) -> Result<(), StoreVerbError> {
-    let io = || StoreVerbError::io(dir);
-    for entry in std::fs::read_dir(dir).map_err(io())? {
-        let entry = entry.map_err(io())?;
-        let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
-        match regular::open(&entry.path()) {
-            Ok(file) => drop(open.insert(id, file)),
-            // Removed since it was listed.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(StoreVerbError::io(entry.path())(error)),
-        }
-    }
-    Ok(())
-}
-
-fn add_segments(
-    copier: &mut Copier,
-    segments: BTreeMap<SegmentId, File>,
-    watch: ProgressCallback<'_>,
-) -> Result<(), CopyError> {
-    let total = segments.values().filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
-    let mut done = 0;
-    for (id, mut file) in segments {
-        copier.add_open(&mut file, u64::MAX, &segment_name(id), &mut |bytes| {
-            done += bytes;
-            watch("copying segments", done, total);
-        })?;
-    }
-    Ok(())
-}
-
-/// Adds the file of a segment that was read from other nodes.
-pub(super) fn add_segment(
-    mut copier: Copier,
-    segment: SegmentId,
-    mut file: &File,
-) -> Result<Copier, StoreVerbError> {
-    let name = segment_name(segment);
-    file.rewind().map_err(StoreVerbError::io(&name))?;
-    let mut file = file.try_clone().map_err(StoreVerbError::io(&name))?;
-    copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
-    Ok(copier)
-}
-
-/// Path of a segment in a copy.
-fn segment_name(segment: SegmentId) -> String {
-    format!("segments/{}", segment_file_name(segment))
 }
 
 /// Returns those of this server's segments that the copied catalogue knows.

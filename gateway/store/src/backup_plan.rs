@@ -5,7 +5,6 @@
 //! bytes in which damage was found, and segments without a replica here.
 
 use super::StoreVerbError;
-use super::backup::{CATALOGUE, UpstreamData};
 use crate::incomplete::MissingSegments;
 use mlgw_common::{NodeId, SegmentId};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
@@ -14,6 +13,18 @@ use mlgw_segments::hot::is_whole;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+
+/// Directory of the catalogue in a copy.
+pub(super) const CATALOGUE: &str = "catalogue/";
+
+/// Treatment of data in upstreams by a backup, which cannot copy it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamData {
+    /// The data stays in its upstream, and the backup refers to it.
+    LeftInPlace,
+    /// The backup fails if there is any.
+    Refused,
+}
 
 /// True if the backup can read the replicas of other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_local_replica_may_lack_is_read_from_all_nodes() {
+    fn what_the_local_replica_may_not_have_is_read_from_all_nodes() {
         let file = tempfile::tempfile().unwrap();
         let read = |record: &SegmentRecord, file| source(record, file, OtherNodes::Read);
         let sealed = |nodes: &[u64], is_suspect| record(SegmentState::Sealed, nodes, is_suspect);

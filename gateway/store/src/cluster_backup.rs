@@ -8,8 +8,8 @@
 //! is copied again.
 
 use super::StoreVerbError;
-use super::backup::{CATALOGUE, UpstreamData, add_segment, open_segments};
-use crate::backup_plan::{BackupPlan, OtherNodes, open_copied};
+use crate::backup_plan::{BackupPlan, CATALOGUE, OtherNodes, UpstreamData, open_copied};
+use crate::copied_segments::{add_segment, open_segments};
 use crate::incomplete::MissingSegments;
 use crate::location::StoreLocation;
 use mlgw_common::time::{Instant, sleep};

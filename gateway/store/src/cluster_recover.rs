@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_objects_that_lack_bytes_are_listed_in_the_directory() {
+    fn objects_without_all_bytes_are_listed_in_the_directory() {
         let room = tempfile::tempdir().unwrap();
         let list = room.path().join(INCOMPLETE_OBJECTS_FILE);
         let lacking = |key: &str| IncompleteObject { bucket: "b".to_owned(), key: key.to_owned() };

@@ -13,6 +13,7 @@ mod cluster_backup;
 mod cluster_init;
 mod cluster_join;
 mod cluster_recover;
+mod copied_segments;
 pub mod data_dir;
 mod incomplete;
 mod leftovers;
@@ -24,7 +25,8 @@ mod small_files;
 pub mod start_reserve;
 mod timeline;
 
-pub use backup::{BackedUp, UpstreamData, backup_closed, backup_serving};
+pub use backup::{BackedUp, backup_closed, backup_serving};
+pub use backup_plan::UpstreamData;
 pub use check::{Checked, check};
 pub use cluster_init::{ClusterInitError, InitializedCluster, cluster_init};
 pub use cluster_join::{ClusterJoinError, JoiningDir};

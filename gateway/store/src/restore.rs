@@ -9,7 +9,8 @@
 //! and whose write-back, rules and jobs are stopped until it takes over.
 
 use super::StoreVerbError;
-use super::backup::{BackedUp, CATALOGUE};
+use super::backup::BackedUp;
+use super::backup_plan::CATALOGUE;
 use crate::catalogue_dir::CatalogueName;
 use crate::cluster_recover::{RecoveredServer, recover_rows, store_list};
 use crate::data_dir::{CLUSTER_DIR, DataDir};

@@ -135,7 +135,7 @@ fn a_lost_catalogue_is_rebuilt_from_checkpoint_and_log_and_salvage_lists_the_res
 }
 
 #[test]
-fn missing_and_damaged_segments_are_refused_with_the_objects_that_lack_bytes() {
+fn missing_and_damaged_segments_are_refused_with_the_objects_in_them() {
     let made = directories();
     let room = tempfile::tempdir().expect("a directory");
     let (dir, out, back) = (room.path().join("data"), room.path().join("out"), room.path().join("back"));

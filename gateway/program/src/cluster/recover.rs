@@ -4,16 +4,16 @@
 //! Two servers that continue one cluster would both delete and overwrite objects at upstreams and origins. So
 //! the command asks for the id of the cluster, as a statement that all other nodes are destroyed.
 
+use crate::recovered::{recovered_document, remaining_steps, require_complete};
 use crate::store::{DataDirArgs, failure};
 use mlgw_cli::output::{Out, aborted, request_answer};
 use mlgw_cli::progress::CommandProgress;
 use mlgw_cli::{CliError, Global};
 use mlgw_common::{ClusterId, SystemClock};
 use mlgw_store::{
-    ClusterRecoverError, IncompleteObject, RecoveredServer, cluster_recover, cluster_take_over,
-    recoverable_cluster,
+    ClusterRecoverError, RecoveredServer, cluster_recover, cluster_take_over, recoverable_cluster,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Ends the recovery of a stopped server.
 pub(super) fn take_over(place: &DataDirArgs, out: Out) -> Result<(), CliError> {
@@ -35,14 +35,6 @@ pub(super) fn run(place: &DataDirArgs, global: &Global, out: Out) -> Result<(), 
     let recovered = recovered.map_err(refused)?;
     out.document(&recovered_document(&recovered), |_| text(&recovered))?;
     require_complete(&recovered)
-}
-
-/// Returns an error if objects of a recovered server lack bytes.
-pub(crate) fn require_complete(recovered: &RecoveredServer) -> Result<(), CliError> {
-    match recovered.incomplete.len() {
-        0 => Ok(()),
-        count => Err(CliError::Failed(format!("{count} objects lack bytes; they are listed above"))),
-    }
 }
 
 /// Requests the id of the cluster as a statement that all other nodes are destroyed.
@@ -69,24 +61,6 @@ fn refused(error: ClusterRecoverError) -> CliError {
     }
 }
 
-/// Returns a recovered server as JSON.
-pub(crate) fn recovered_document(recovered: &RecoveredServer) -> Value {
-    let object = |of: &IncompleteObject| json!({ "bucket": of.bucket, "key": of.key });
-    json!({
-        "cluster": recovered.cluster.to_string(),
-        "former": recovered.former.to_string(),
-        "entries": recovered.entries,
-        "objects": recovered.objects,
-        "incomplete": recovered.incomplete.iter().map(object).collect::<Vec<_>>(),
-        "incomplete_list": list_of(recovered),
-    })
-}
-
-/// The file with the objects that lack bytes, if there are any.
-fn list_of(recovered: &RecoveredServer) -> Option<String> {
-    (!recovered.incomplete.is_empty()).then(|| recovered.list.display().to_string())
-}
-
 fn text(recovered: &RecoveredServer) -> String {
     let RecoveredServer { cluster, former, entries, objects, .. } = recovered;
     format!(
@@ -94,25 +68,6 @@ fn text(recovered: &RecoveredServer) -> String {
          objects, {entries} entries of the log applied.\n{}",
         remaining_steps(recovered)
     )
-}
-
-/// Describes what is left to do with a recovered server, and lists every object that lacks bytes.
-pub(crate) fn remaining_steps(recovered: &RecoveredServer) -> String {
-    let mut text =
-        "Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and \
-                    run `mlgw cluster recover` with --take-over.\n\
-                    The bytes in segments were not verified: `mlgw store check` reads them and lists damaged \
-                    objects.\n"
-            .to_owned();
-    if let Some(list) = list_of(recovered) {
-        let count = recovered.incomplete.len();
-        text +=
-            &format!("These {count} objects lack bytes, which only other nodes had; {list} has the list:\n");
-    }
-    for object in &recovered.incomplete {
-        text += &format!("{object}\n");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub(super) enum FaultKind {
     /// A further storage node joins; the node is drained and removed.
     ReplaceNode,
     /// A further storage node joins; the node is killed, its disk is lost, and it is removed.
-    LoseNode,
+    DestroyNode,
 }
 
 impl FaultKind {
@@ -85,7 +85,7 @@ impl FaultKind {
             | Self::RestoreDisk
             | Self::ClockJump
             | Self::ReplaceNode
-            | Self::LoseNode => true,
+            | Self::DestroyNode => true,
             Self::KillRecoverer
             | Self::RollingRestart
             | Self::SlowSyncs
@@ -174,7 +174,7 @@ pub(super) const CLOCKS_AND_COPIES: FaultMix = FaultMix {
     ],
 };
 pub(super) const MEMBERS: FaultMix =
-    FaultMix { name: "members", kinds: &[FaultKind::ReplaceNode, FaultKind::LoseNode] };
+    FaultMix { name: "members", kinds: &[FaultKind::ReplaceNode, FaultKind::DestroyNode] };
 pub(super) const ALL: FaultMix = FaultMix {
     name: "all",
     kinds: &[

@@ -137,7 +137,7 @@ impl Nemesis<'_> {
             | FaultKind::FailingDisk => self.trouble_disk(node, fault),
             FaultKind::PowerCut => self.cut_power(node, fault),
             FaultKind::ReplaceNode => self.replace_node(node),
-            FaultKind::LoseNode => self.lose_node(node),
+            FaultKind::DestroyNode => self.destroy_node(node),
         }
         self.trace.add("healed");
         block_for(fault.rest);

@@ -43,7 +43,7 @@ impl Nemesis<'_> {
 
     /// Removes the file of a segment that every storage node has, so two copies are left.
     pub(super) fn remove_segment(&mut self, node: usize, choice: u64) {
-        if !self.may_lose_copies() {
+        if !self.may_destroy_copies() {
             return;
         }
         let files = segment_files(self.cluster, node).into_iter();
@@ -68,7 +68,7 @@ impl Nemesis<'_> {
 
     /// A node is killed and starts without its segments, as an operator makes it do after the loss of a disk.
     pub(super) fn wipe_segments(&mut self, node: usize) {
-        if !self.may_lose_copies() {
+        if !self.may_destroy_copies() {
             return;
         }
         self.kill(node);
@@ -80,7 +80,7 @@ impl Nemesis<'_> {
     }
 
     /// False if copies were lost before in this round: a second loss could be that of the last copies.
-    fn may_lose_copies(&mut self) -> bool {
+    fn may_destroy_copies(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.trace.has_removed, true);
         if !is_first {
             self.trace.add("copies were lost before: nothing is removed");

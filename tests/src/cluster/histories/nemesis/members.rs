@@ -25,7 +25,7 @@ impl Nemesis<'_> {
     }
 
     /// A further storage node joins; a node is killed, loses its disk, and is removed.
-    pub(super) fn lose_node(&mut self, node: usize) {
+    pub(super) fn destroy_node(&mut self, node: usize) {
         let (old, new) = (self.leaving_for(node), self.join());
         self.kill(old);
         fs::remove_dir_all(&self.cluster.member(old).setup.data_dir).expect("removed");

@@ -8,6 +8,7 @@ use super::testbed::{OBJECT_BYTES, TestNodes};
 use crate::hot::PlacingOrder;
 use mlgw_common::SegmentTier;
 use mlgw_common::ids::NodeId;
+use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::AdmitNode;
 use mlgw_formats::schema::SegmentRecord;
 use mlgw_metadata::Catalogue;
@@ -21,7 +22,9 @@ async fn admit(catalogue: &Catalogue, count: u64) {
         let new = NewJoinToken { token, secret_hash: secret_hash.clone(), life_ms: 60_000, created_by };
         catalogue.create_join_token(new).await.unwrap();
         let key_hash = vec![u8::try_from(token).unwrap(); 32];
-        let admission = AdmitNode { token, secret_hash, key_hash, ..AdmitNode::default() };
+        let (address, cluster_version) = ("a:1".to_owned(), REPLICATION_CLUSTER_VERSION);
+        let admission =
+            AdmitNode { token, secret_hash, key_hash, address, cluster_version, ..AdmitNode::default() };
         assert_eq!(catalogue.admit_node(admission).await.unwrap().id, token);
     }
 }

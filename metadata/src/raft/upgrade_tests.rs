@@ -1,9 +1,8 @@
 //! A node that knows the version before only, beside nodes that know the newest one.
 
-use super::groups::SYSTEM_GROUP;
-use super::testing::options;
-use super::{Catalogue, CatalogueOptions};
-use crate::raft::in_process::InProcess;
+use super::in_process::InProcess;
+use crate::catalogue::testing::options;
+use crate::catalogue::{Catalogue, CatalogueOptions};
 use mlgw_common::NodeId;
 use mlgw_formats::cluster_version::{CLUSTER_VERSION, PREVIOUS_CLUSTER_VERSION};
 use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
@@ -16,6 +15,9 @@ use mlgw_formats::schema::meta::LogPosition;
 use openraft::EntryPayload;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+
+/// Group of all nodes.
+const SYSTEM_GROUP: u32 = 0;
 
 /// The node that leads.
 const LEADER: NodeId = NodeId(1);

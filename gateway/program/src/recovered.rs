@@ -1,0 +1,53 @@
+//! The output of the commands that make a recovered server: `mlgw cluster recover`, and `mlgw store restore`
+//! from the backup of a cluster.
+
+use mlgw_cli::CliError;
+use mlgw_store::{IncompleteObject, RecoveredServer};
+use serde_json::{Value, json};
+
+/// What is left to do with every recovered server.
+const STEPS: &str = "\
+Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and run `mlgw cluster \
+recover` with --take-over.
+The bytes in segments were not verified: `mlgw store check` reads them and lists damaged objects.
+";
+
+/// Returns an error if objects of a recovered server lack bytes.
+pub(crate) fn require_complete(recovered: &RecoveredServer) -> Result<(), CliError> {
+    match recovered.incomplete.len() {
+        0 => Ok(()),
+        count => Err(CliError::Failed(format!("{count} objects lack bytes; they are listed above"))),
+    }
+}
+
+/// Returns a recovered server as JSON.
+pub(crate) fn recovered_document(recovered: &RecoveredServer) -> Value {
+    let object = |of: &IncompleteObject| json!({ "bucket": of.bucket, "key": of.key });
+    json!({
+        "cluster": recovered.cluster.to_string(),
+        "former": recovered.former.to_string(),
+        "entries": recovered.entries,
+        "objects": recovered.objects,
+        "incomplete": recovered.incomplete.iter().map(object).collect::<Vec<_>>(),
+        "incomplete_list": list_of(recovered),
+    })
+}
+
+/// The file with the objects that lack bytes, if there are any.
+fn list_of(recovered: &RecoveredServer) -> Option<String> {
+    (!recovered.incomplete.is_empty()).then(|| recovered.list.display().to_string())
+}
+
+/// Describes what is left to do with a recovered server, and lists every object that lacks bytes.
+pub(crate) fn remaining_steps(recovered: &RecoveredServer) -> String {
+    let mut text = STEPS.to_owned();
+    if let Some(list) = list_of(recovered) {
+        let count = recovered.incomplete.len();
+        text +=
+            &format!("These {count} objects lack bytes, which only other nodes had; {list} has the list:\n");
+    }
+    for object in &recovered.incomplete {
+        text += &format!("{object}\n");
+    }
+    text
+}
