@@ -102,8 +102,14 @@ pub const DUTY_LEASE_MS: u64 = 3_000;
 pub const DUTY_LEASE_MARGIN_MS: u64 = 500;
 /// Interval at which a duty node has itself confirmed.
 pub const DUTY_RENEW_MS: u64 = 1_000;
-/// Longest time from the last byte of a request that changes an origin until it is given up, in a cluster.
+/// Longest time from the last byte of a request that changes an origin until the origin has carried it out,
+/// or never will. In a cluster such a request is given up then, and the next duty node waits as long.
 pub const ORIGIN_CHANGE_MS_MAX: u64 = 30_000;
+/// Longest time for which the kernel sends bytes of such a request that the origin does not acknowledge, in a
+/// cluster. The rest of [`ORIGIN_CHANGE_MS_MAX`] is for the origin.
+pub const ORIGIN_SEND_MS_MAX: u64 = 10_000;
+/// Largest object that an origin copies in one request, in a cluster: at 40 MB/s it takes 27 s.
+pub const FENCED_COPY_BYTES_MAX: u64 = GIB;
 /// Shortest time for which a member that failed is tried after all others. It doubles with each failure.
 pub const FORWARD_SUSPECT_MIN_MS: u64 = 500;
 /// Longest time for which a member that failed is tried after all others.
@@ -593,6 +599,7 @@ const _: () = {
     assert!(2 * FORWARD_ADMIT_WAIT_MS < FORWARD_VERDICT_WAIT_MS);
     assert!(2 * FORWARD_VERDICT_WAIT_MS < FORWARD_ACCEPT_WAIT_MS && FORWARD_ACCEPT_WAIT_MS < 2000);
     assert!(2 * DUTY_RENEW_MS < DUTY_LEASE_MS && DUTY_LEASE_MARGIN_MS < DUTY_LEASE_MS);
+    assert!(2 * ORIGIN_SEND_MS_MAX < ORIGIN_CHANGE_MS_MAX);
     assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
     assert!(DEDICATED_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);

@@ -12,9 +12,9 @@ use crate::probes::Probes;
 use crate::routes::serving_nodes;
 use crate::services::NodeServices;
 use futures_util::future::BoxFuture;
-use mlgw_common::NodeId;
 use mlgw_common::limits::{DUTY_LEASE_MS, DUTY_RENEW_MS};
 use mlgw_common::time::{Instant, sleep, timeout};
+use mlgw_common::{NodeId, SuspensionWatch};
 use mlgw_formats::cluster_version::DUTY_CLUSTER_VERSION;
 use mlgw_formats::schema::{Duty, DutyPhase};
 use mlgw_membership::duty::LEASE_WAIT_MS;
@@ -64,16 +64,19 @@ pub(crate) enum OwnDuty {
 
 /// The lease of this node, for its metrics.
 #[derive(Debug, Default)]
-pub(crate) struct DutyLease(Mutex<Option<Instant>>);
+pub(crate) struct DutyLease {
+    end: Mutex<Option<Instant>>,
+    suspensions: SuspensionWatch,
+}
 
 impl DutyLease {
     fn set(&self, end: Option<Instant>) {
-        *self.0.lock() = end;
+        *self.end.lock() = end;
     }
 
     /// True while no other node has the duty.
     pub(crate) fn holds(&self) -> bool {
-        self.0.lock().is_some_and(|end| Instant::now() < end)
+        self.end.lock().is_some_and(|end| self.suspensions.lease_holds(end, LEASE))
     }
 }
 

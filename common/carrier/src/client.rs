@@ -1,5 +1,6 @@
 //! The HTTP/1.1 client: a pool of connections, with or without TLS, direct or through a proxy.
 
+use crate::guarded::{GuardedConnector, SendGuard};
 use crate::proxy::{Proxy, ProxyConnector};
 use crate::settings::{ClientSettings, SettingError};
 use crate::tls;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const IDLE_MAX: usize = 256;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Direct = HttpsConnector<HttpConnector>;
+type Direct = HttpsConnector<GuardedConnector>;
 type Proxied = HttpsConnector<ProxyConnector<Direct>>;
 
 /// A request that got no response.
@@ -49,6 +50,18 @@ where
     /// # Errors
     /// The file of authorities cannot be used, the machine has none, or the proxy is not a URL.
     pub fn new(settings: &ClientSettings<'_>) -> Result<Self, SettingError> {
+        Self::connecting(settings, None)
+    }
+
+    /// A client without connections, which sends only as long as `guard` permits it.
+    ///
+    /// # Errors
+    /// Those of [`Client::new`].
+    pub fn guarded(settings: &ClientSettings<'_>, guard: SendGuard) -> Result<Self, SettingError> {
+        Self::connecting(settings, Some(guard))
+    }
+
+    fn connecting(settings: &ClientSettings<'_>, guard: Option<SendGuard>) -> Result<Self, SettingError> {
         let tls = tls::client_config(settings.authorities)?;
         let mut http = HttpConnector::new();
         http.set_connect_timeout(Some(settings.connect_timeout));
@@ -56,7 +69,7 @@ where
         http.enforce_http(false);
         let https =
             || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http().enable_http1();
-        let direct = https().wrap_connector(http);
+        let direct = https().wrap_connector(GuardedConnector::new(http, guard));
         let mut builder = legacy::Client::builder(TokioExecutor::new());
         builder.pool_idle_timeout(settings.idle_timeout).pool_max_idle_per_host(IDLE_MAX);
         builder.pool_timer(TokioTimer::new());

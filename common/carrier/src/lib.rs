@@ -6,6 +6,7 @@
 //! and `SSL_CERT_DIR` if these are set. TLS is rustls with ring. Nothing is kept on disk.
 
 mod client;
+mod guarded;
 mod profile;
 mod proxy;
 mod settings;
@@ -17,6 +18,7 @@ mod tls;
 pub use aws_credential_types::Credentials;
 pub use aws_sigv4::http_request::SignableBody;
 pub use client::{Client, SendError, innermost};
+pub use guarded::{PermitEnd, SendGuard, SendPermit};
 pub use hyper::body::Incoming;
 pub use profile::ProfileKeys;
 pub use settings::{Authorities, ClientSettings, SettingError};

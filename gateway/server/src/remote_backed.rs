@@ -89,7 +89,7 @@ fn open_origins(
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
         // All users of a store share its budget.
         let budget = upstreams.get(&settings.name).map(Upstream::budget).unwrap_or_default();
-        let origin = S3Origin::new(settings, budget, clock.clone()).map_err(ServeError::Upstream)?;
+        let origin = S3Origin::new(settings, budget, clock.clone(), fence).map_err(ServeError::Upstream)?;
         let origin: Arc<dyn Origin> = match fence {
             Some(fence) => Arc::new(FencedOrigin::new(Arc::new(origin), fence.clone())),
             None => Arc::new(origin),

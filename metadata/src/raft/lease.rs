@@ -21,7 +21,8 @@
 //! the leader within a lease. Nothing is stored: a member that restarts does not lead.
 
 use super::vote_pause::votes_refused;
-use mlgw_common::time::{Instant, SuspendedTime, suspended_time};
+use mlgw_common::SuspensionWatch;
+use mlgw_common::time::Instant;
 use mlgw_formats::log_types::{Leadership, RaftTypes};
 use openraft::Instant as _;
 use openraft::RaftMetrics;
@@ -33,9 +34,6 @@ use std::time::Duration;
 /// Time by which a lease is shorter than the time for which voters refuse, for clocks that run at different
 /// rates and for unnoticed suspensions. Heartbeats are far more frequent, so a lease of what is left lasts.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
-
-/// Suspensions of the machine that may stay unnoticed together, less than [`LEASE_MARGIN`].
-const SUSPENSION_MIN: Duration = Duration::from_millis(50);
 
 /// What a member knows of its leadership at one moment. Pure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,32 +84,13 @@ impl EndedLeases {
     }
 }
 
-/// Finds suspensions of the machine. Pure.
-#[derive(Debug)]
-struct Suspensions {
-    /// Suspended time when it was looked at first, or when the last suspension was found.
-    known: Duration,
-    /// No suspension was found since.
-    none_since: Instant,
-}
-
-impl Suspensions {
-    /// Records the suspended time at `now`, and returns the time since which no suspension was found.
-    fn check(&mut self, now: Instant, suspended: SuspendedTime) -> Instant {
-        if suspended.at_most > self.known + SUSPENSION_MIN {
-            *self = Self { known: suspended.at_least, none_since: now };
-        }
-        self.none_since
-    }
-}
-
 /// Leases of one member.
 #[derive(Debug)]
 pub(super) struct MemberLease {
     /// Length of a lease.
     length: Duration,
     ended: Mutex<EndedLeases>,
-    suspensions: Mutex<Suspensions>,
+    suspensions: SuspensionWatch,
     /// Index of the last entry that this member has sent to others as committed; 0 before the first one.
     sent_committed: AtomicU64,
 }
@@ -119,11 +98,10 @@ pub(super) struct MemberLease {
 impl MemberLease {
     /// Leases of a member of a group with this election timeout.
     pub(super) fn new(election_timeout_max_ms: u64) -> Self {
-        let suspensions = Suspensions { known: suspended_time().at_least, none_since: Instant::now() };
         Self {
             length: votes_refused(election_timeout_max_ms).saturating_sub(LEASE_MARGIN),
             ended: Mutex::default(),
-            suspensions: Mutex::new(suspensions),
+            suspensions: SuspensionWatch::of_machine(),
             sent_committed: AtomicU64::default(),
         }
     }
@@ -171,17 +149,15 @@ impl MemberLease {
             return None;
         }
         let (now, acked) = (Instant::now(), facts.acked?);
-        let none_since = self.suspensions.lock().check(now, suspended_time());
-        (acked >= none_since && now < acked + self.length).then_some(leadership)
+        (acked >= self.suspensions.none_since() && now < acked + self.length).then_some(leadership)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LeaderFacts, MemberLease, SUSPENSION_MIN, Suspensions};
-    use mlgw_common::time::{Instant, SuspendedTime, sleep};
+    use super::{LeaderFacts, MemberLease};
+    use mlgw_common::time::{Instant, sleep};
     use mlgw_formats::log_types::Leadership;
-    use proptest::prelude::*;
     use std::time::Duration;
 
     const REFUSED_MS: u64 = 2000;
@@ -237,32 +213,5 @@ mod tests {
         assert_eq!(lease.holds(facts), None);
         let later = Some(Leadership { term: 6, ..OWN });
         assert_eq!(lease.holds(LeaderFacts { leads: later, applied: later, ..facts }), later);
-    }
-
-    proptest! {
-        /// A machine is suspended now and then, and the suspended time is read with some inaccuracy.
-        #[test]
-        fn suspensions_that_stay_unnoticed_are_short_together(
-            steps in prop::collection::vec((0_u64..80, 0_u64..30, 1_u64..200), 1..50),
-        ) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let _context = runtime.enter();
-            let ms = Duration::from_millis;
-            let (mut now, mut total) = (Instant::now(), Duration::ZERO);
-            let mut suspensions = Suspensions { known: total, none_since: now };
-            let mut at: Vec<(Instant, Duration)> = Vec::new();
-            for (suspended, inaccuracy, passed) in steps {
-                at.push((now, ms(suspended)));
-                total += ms(suspended);
-                now += ms(passed);
-                let range = SuspendedTime {
-                    at_least: total.saturating_sub(ms(inaccuracy)),
-                    at_most: total + ms(inaccuracy),
-                };
-                let since = suspensions.check(now, range);
-                let unnoticed: Duration = at.iter().filter(|(at, _)| *at >= since).map(|(_, of)| *of).sum();
-                prop_assert!(unnoticed <= SUSPENSION_MIN, "{unnoticed:?}");
-            }
-        }
     }
 }

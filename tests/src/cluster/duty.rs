@@ -4,12 +4,14 @@
 
 use std::time::Duration;
 
-use mlgw_common::time::{Instant, sleep};
+use http::Method;
+use mlgw_common::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::testbed::{BUCKET, FIRST, STORAGE, TestCluster, node_of, until_served, wait_at_most, wait_until};
 use crate::content::TestContent;
+use crate::raw::RawExchange;
 use crate::s3::{S3TestClient, full_body};
 use crate::server::{ServerProcess, ServerSetup};
 
@@ -22,13 +24,23 @@ pub(super) const QUEUED: &str = "queued";
 pub(super) const OLD: TestContent = TestContent { id: 81, length: 300_000 };
 const NEW: TestContent = TestContent { id: 82, length: 200_000 };
 const NEWEST: TestContent = TestContent { id: 83, length: 100_000 };
+/// Content of a write that is interrupted. It is passed on while it arrives.
+const LATE: TestContent = TestContent { id: 84, length: 3_000_000 };
+/// Its last bytes, which the kernel takes for a process that is stopped.
+const LATE_REST: usize = 100_000;
 /// Longest time until another node has the duty. The aim is 10 s; the rest is for a busy machine.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(45);
 /// Longest time until a node that took over from a lost one writes at origins, and then some.
 const ACTS_MAX: Duration = Duration::from_secs(120);
 
+/// Settings of a server that waits for a body for longer than a take-over takes.
+fn with_patience(setup: ServerSetup) -> ServerSetup {
+    setup.with("s3.body_timeout", "10m")
+}
+
 /// A server with the bucket behind the remote-backed ones.
 pub(super) struct TestOrigin {
+    setup: ServerSetup,
     server: ServerProcess,
     _room: TempDir,
 }
@@ -36,15 +48,24 @@ pub(super) struct TestOrigin {
 impl TestOrigin {
     pub(super) fn start(cluster: &TestCluster) -> Self {
         let room = tempfile::tempdir().expect("a directory");
-        let server = ServerSetup::new(room.path().join("origin")).start();
+        let setup = with_patience(ServerSetup::new(room.path().join("origin")));
+        let server = setup.start();
         cluster.block_on(server.client().create_bucket(LAKE)).expect("made");
-        Self { server, _room: room }
+        Self { setup, server, _room: room }
     }
 
     /// True if the object of a remote-backed bucket has this content at the origin.
     pub(super) async fn has(&self, bucket: &str, key: &str, content: TestContent) -> bool {
         let read = self.server.client().get(LAKE, &format!("{bucket}/{key}")).await;
         read.is_ok_and(|read| content.difference(&read.body).is_none())
+    }
+
+    /// Number of S3 requests that it has not answered.
+    fn requests_in_flight(&self) -> u64 {
+        let (output, status) = self.setup.command(&["status", "--metrics"]);
+        assert_eq!(status, Some(0), "{output}");
+        let line = output.lines().find_map(|line| line.strip_prefix("mlgw_inflight_requests "));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no number in {output}"))
     }
 
     /// It answers nothing until [`TestOrigin::resume`].
@@ -169,35 +190,44 @@ fn another_node_takes_the_duty_over_when_its_node_is_killed() {
     assert_served_by(&cluster, FIRST, THROUGH, "a", NEW);
 }
 
+/// Begins a write of the object `a` through a node, and returns it before its last bytes are sent.
+fn begin_late_write(cluster: &TestCluster, origin: &TestOrigin, through: usize) -> RawExchange {
+    let (client, server) = (cluster.client(through), cluster.process(through).s3);
+    let exchange = cluster.block_on(async {
+        let (target, length) = (format!("/{THROUGH}/a"), LATE.length as u64);
+        let mut put = RawExchange::begin(&client, server, Method::PUT, &target, length).await?;
+        put.send(&LATE.bytes()[..LATE.length - LATE_REST]).await?;
+        Ok::<_, std::io::Error>(put)
+    });
+    wait_until("the origin receives the write", || origin.requests_in_flight() == 1);
+    exchange.expect("sent")
+}
+
 #[test]
-fn a_duty_node_that_was_paused_writes_nothing_at_the_origin_afterwards() {
-    let mut cluster = TestCluster::three();
+fn a_duty_node_that_was_paused_in_a_write_does_not_finish_it_after_a_newer_one() {
+    // The write is paused for longer than a body may be.
+    let mut cluster = TestCluster::three_with(with_patience);
     let origin = TestOrigin::start(&cluster);
     bind_buckets(&mut cluster, &origin);
-    let paused = FIRST;
-    let client = cluster.client(2);
+    let (paused, other) = (FIRST, 2);
+    let client = cluster.client(other);
     cluster.block_on(put_until_served(&client, THROUGH, "a", OLD));
-    let late = cluster.client(paused);
+    let mut late = begin_late_write(&cluster, &origin, paused);
     cluster.pause(paused);
-    // The kernel takes the request; the node reads it when it goes on.
-    let writing = cluster.runtime().spawn(async move {
-        let _ = late.put(THROUGH, "a", full_body(OLD.bytes())).await;
-    });
     wait_at_most(TAKE_OVER_MAX, "another node has the duty", || {
-        cluster.duty_at(2).is_some_and(|duty| duty != paused)
+        cluster.duty_at(other).is_some_and(|duty| duty != paused)
     });
     cluster.block_on(put_until_served(&client, THROUGH, "a", NEW));
+
+    // The rest of the body is there when the process goes on.
+    cluster.block_on(late.send(&LATE.bytes()[LATE.length - LATE_REST..])).expect("the kernel takes it");
     cluster.resume(paused);
-    cluster.block_on(async {
-        let _ = writing.await;
-        sleep(Duration::from_millis(500)).await;
-    });
-    // The late request was forwarded to the duty node, or refused. If it was carried out, it was the newest.
-    let (old, new) = cluster
-        .block_on(async { (origin.has(THROUGH, "a", OLD).await, origin.has(THROUGH, "a", NEW).await) });
-    assert!(old || new, "one of the writes is at the origin");
-    cluster.block_on(put_until_served(&client, THROUGH, "a", NEWEST));
-    assert!(cluster.block_on(origin.has(THROUGH, "a", NEWEST)));
+    let answer = cluster.block_on(late.answer());
+    assert!(!answer.is_ok_and(|answer| answer.status == 200), "the late write is not acknowledged");
+    wait_until("the late write has ended at the origin", || origin.requests_in_flight() == 0);
+    assert!(cluster.block_on(origin.has(THROUGH, "a", NEW)), "the late write replaced a newer one");
+    cluster.until_first_has_duty();
+    assert_served_by(&cluster, FIRST, THROUGH, "a", NEW);
 }
 
 #[test]

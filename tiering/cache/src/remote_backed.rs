@@ -174,9 +174,9 @@ impl RemoteBackedBuckets {
     pub fn bucket(&self, bucket: &Bucket, binding: &Binding) -> Option<CachedBucket> {
         let inner = self.inner.as_ref()?;
         let moved = inner.rebinding.rebound_at(bucket.bucket_id());
-        let trusted = match binding.mode() {
-            BindMode::ReadThrough => Timestamp::default(),
-            BindMode::WriteThrough | BindMode::WriteBack => inner.started,
+        let (trusted, is_written) = match binding.mode() {
+            BindMode::ReadThrough => (Timestamp::default(), false),
+            BindMode::WriteThrough | BindMode::WriteBack => (inner.started, true),
         };
         Some(CachedBucket {
             inner: inner.clone(),
@@ -185,6 +185,7 @@ impl RemoteBackedBuckets {
             prefix: binding.prefix.as_str().into(),
             rebound_at: moved,
             valid_from: trusted.max(moved),
+            is_written,
             ttl: binding.ttl_ms.map(Duration::from_millis),
             reason: DecisionReason::Read.into(),
         })
@@ -293,6 +294,8 @@ pub struct CachedBucket {
     rebound_at: Timestamp,
     /// Metadata confirmed before this time is not valid.
     valid_from: Timestamp,
+    /// The nodes of this cluster may change it.
+    is_written: bool,
     ttl: Option<Duration>,
     /// Reason recorded for fetches and evictions through this handle.
     reason: DecisionCause,

@@ -270,7 +270,7 @@ fn resumable_uploads(settings: &UpstreamSettings) -> Result<Option<ResumableUplo
     }
     // The meter already applies the budget.
     let unlimited = Arc::new(UpstreamBudget::new(0, 0));
-    let origin = S3Origin::new(settings, unlimited, Arc::new(SystemClock)).map_err(|fault| {
+    let origin = S3Origin::new(settings, unlimited, Arc::new(SystemClock), None).map_err(|fault| {
         UpstreamError::Setting { upstream: settings.name.clone(), setting: "endpoint", fault }
     })?;
     Ok(Some(ResumableUploads { origin: Arc::new(origin), prefix: settings.prefix.clone() }))

@@ -1,13 +1,13 @@
 //! Tests of the driver over a real catalogue, which one node leads.
 
-use super::{DutyDriver, DutyLease, DutyWork, OwnDuty};
+use super::{DutyDriver, DutyLease, DutyWork, LEASE, OwnDuty};
 use crate::admission::Admission;
 use crate::admission::tests::TestMember;
 use crate::services::NodeServices;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use mlgw_common::time::{Instant, sleep};
-use mlgw_common::{CheckedClock, Clock, NodeId};
+use mlgw_common::time::{Instant, SuspendedTime, sleep};
+use mlgw_common::{CheckedClock, Clock, NodeId, SuspensionWatch};
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::schema::{Duty, DutyPhase};
 use parking_lot::Mutex;
@@ -171,4 +171,20 @@ async fn before_terms_are_known_the_duty_begins_without_a_row() {
     assert_eq!(driver.stop().await, [Event::Begin(None), Event::Acts, Event::End]);
     assert_eq!(member.catalogue.duty(), Duty { phase: DutyPhase::Ended as i32, ..Duty::FIRST });
     member.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_does_not_hold_after_its_machine_was_suspended() {
+    let suspended = Arc::new(AtomicBool::default());
+    let source = Arc::clone(&suspended);
+    let suspensions = SuspensionWatch::new(move || {
+        let time = if source.load(Relaxed) { Duration::from_mins(1) } else { Duration::ZERO };
+        SuspendedTime { at_least: time, at_most: time }
+    });
+    let lease = DutyLease { end: Mutex::default(), suspensions };
+    lease.set(Some(Instant::now() + LEASE));
+    assert!(lease.holds());
+    suspended.store(true, Relaxed);
+    sleep(LEASE / 2).await;
+    assert!(!lease.holds(), "its clock stood still for a minute");
 }

@@ -10,7 +10,7 @@ use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_formats::schema::CopyRecord;
-use mlgw_remote::origin::{GetQuery, ObjectPart, OriginError, weak_validator};
+use mlgw_remote::origin::{GetQuery, ObjectPart, OriginError, OriginFence, weak_validator};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -63,10 +63,22 @@ impl CachedBucket {
         })
     }
 
-    /// Returns a ticket, which must be taken before the origin is contacted. If the bucket was moved to
-    /// another origin, the ticket is void: nothing that the old origin answers is stored.
+    /// Returns a ticket, which must be taken before the origin is contacted. It is void while another node
+    /// may still change the origin.
     pub(super) fn ticket(&self, key: &ObjectKey) -> WriteTicket {
+        let ticket = self.own_writes_ticket(key);
+        if self.is_settled() { ticket } else { ticket.voided() }
+    }
+
+    /// Returns a ticket that regards the writes of this node only. If the bucket was moved to another origin,
+    /// the ticket is void: nothing that the old origin answers is stored.
+    pub(super) fn own_writes_ticket(&self, key: &ObjectKey) -> WriteTicket {
         if self.is_current() { self.inner.write_order.ticket(self.id, key) } else { WriteTicket::VOID }
+    }
+
+    /// True if no other node can change the origin, also not by a request that it sent before.
+    fn is_settled(&self) -> bool {
+        !self.is_written || self.inner.fence.get().is_none_or(OriginFence::is_settled)
     }
 
     /// Returns a future that resolves when the lookup of this key in flight ends; `None` if there is none.
@@ -132,7 +144,7 @@ impl CachedBucket {
             Err(OriginError::NoSuchKey) => {
                 let now = self.inner.clock.now();
                 self.inner.write_order.apply(ticket, self.id, key, now, |holds| {
-                    if holds {
+                    if holds && self.is_settled() {
                         self.inner.copies.forget(self.id, key);
                         self.inner.absent.insert((self.id, key.clone()), now);
                     }
@@ -166,18 +178,20 @@ impl CachedBucket {
         key: &ObjectKey,
         ticket: WriteTicket,
     ) -> Result<OriginLookupResult, OriginError> {
+        let requested_ms = self.inner.clock.now().as_millis();
         let object = self.origin.head(&self.origin_key(key)).await?;
-        let now_ms = self.inner.clock.now().as_millis();
-        let record = CopyRecord { object, validated_ms: now_ms, with_checksums: true, read_ms: now_ms };
+        let (validated_ms, read_ms) = (requested_ms, requested_ms);
+        let record = CopyRecord { object, validated_ms, with_checksums: true, read_ms };
         let copy = self.record_metadata(key, record, ticket);
         Ok(OriginLookupResult { copy, state: CacheState::Miss, started: StartedFetch::default() })
     }
 
-    /// Records metadata from the origin. It is recorded as expired if the key was written meanwhile.
+    /// Records metadata from the origin. It is recorded as expired if the key was written meanwhile, or if
+    /// another node may have the duty by now: the copies are those of the process.
     fn record_metadata(&self, key: &ObjectKey, record: CopyRecord, ticket: WriteTicket) -> CopyRecord {
         let validated_ms = record.validated_ms;
         let recorded = self.inner.write_order.apply(ticket, self.id, key, self.inner.clock.now(), |holds| {
-            let validated_ms = if holds { validated_ms } else { 0 };
+            let validated_ms = if holds && self.is_settled() { validated_ms } else { 0 };
             self.inner.copies.record_metadata(self.id, key, CopyRecord { validated_ms, ..record })
         });
         CopyRecord { validated_ms, ..recorded }

@@ -118,7 +118,8 @@ impl CachedBucket {
     /// # Errors
     /// The errors of the origin.
     pub async fn set_tags(&self, key: &ObjectKey, tags: &[Pair]) -> Result<(), OriginError> {
-        let ticket = self.ticket(key);
+        // It changes what is known and makes nothing valid.
+        let ticket = self.own_writes_ticket(key);
         let set = self.origin.set_tags(&self.origin_key(key), tags).await;
         self.inner.rebinding.record_write(self.id, key);
         let count = set.is_ok().then_some(tags.len()).and_then(|count| u32::try_from(count).ok());

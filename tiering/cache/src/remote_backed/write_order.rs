@@ -5,12 +5,14 @@
 //! is in flight when it arrives, and no write of its stripe ended since the ticket was taken. Writes in
 //! flight are tracked per key; ended writes are counted per stripe of keys, so that a response is
 //! occasionally discarded without need. A write whose outcome is unknown may be executed later: for a while
-//! no response about its key is valid.
+//! no response about its key is valid. Nor is a response to a request that began while writes of another node
+//! might still be executed.
 //!
 //! All state is in memory. After a crash the writes in flight are unknown: for a bucket that is written
 //! through, metadata from before the start is not valid.
 
 use mlgw_common::ids::BucketId;
+use mlgw_common::limits::ORIGIN_CHANGE_MS_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -19,9 +21,8 @@ use std::time::Duration;
 
 /// Number of groups of keys for which ended writes are counted.
 const STRIPES: usize = 256;
-/// Time after which an origin that received a write has executed it or never will. Origins that queue
-/// requests give up on them within a minute.
-const UNCERTAINTY: Duration = Duration::from_mins(1);
+/// Time after which an origin that received a write has executed it or never will.
+const UNCERTAINTY: Duration = Duration::from_millis(ORIGIN_CHANGE_MS_MAX);
 /// Maximum number of uncertain keys of a stripe; with more, all keys of the stripe are uncertain.
 const UNCERTAIN_MAX: usize = 256;
 
@@ -55,13 +56,23 @@ struct WriteStripe {
     all_uncertain_until: Timestamp,
 }
 
-/// Number of ended writes of a stripe when the ticket was taken.
+/// State of a stripe when the ticket was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WriteTicket(u64);
+pub(super) struct WriteTicket {
+    /// Number of ended writes.
+    ended_writes: u64,
+    /// False if the ticket is never valid.
+    is_usable: bool,
+}
 
 impl WriteTicket {
     /// Ticket that is never valid.
-    pub(super) const VOID: Self = Self(u64::MAX);
+    pub(super) const VOID: Self = Self { ended_writes: u64::MAX, is_usable: false };
+
+    /// Returns a ticket of the same moment that is never valid.
+    pub(super) const fn voided(self) -> Self {
+        Self { is_usable: false, ..self }
+    }
 }
 
 impl Default for WriteOrdering {
@@ -73,7 +84,7 @@ impl Default for WriteOrdering {
 impl WriteOrdering {
     /// Takes a ticket, before an origin is contacted about a key.
     pub(super) fn ticket(&self, bucket: BucketId, key: &ObjectKey) -> WriteTicket {
-        WriteTicket(self.stripe(bucket, key).lock().ended_writes)
+        self.stripe(bucket, key).lock().ticket()
     }
 
     /// Invalidates all tickets, because the bucket was moved to another origin.
@@ -92,9 +103,8 @@ impl WriteOrdering {
         then: impl FnOnce(bool) -> T,
     ) -> T {
         let stripe = self.stripe(bucket, key).lock();
-        let is_valid =
-            stripe.ended_writes == ticket.0 && (stripe.is_quiet() || stripe.is_certain(bucket, key, now));
-        then(is_valid)
+        let is_current = ticket.is_usable && stripe.ended_writes == ticket.ended_writes;
+        then(is_current && (stripe.is_quiet() || stripe.is_certain(bucket, key, now)))
     }
 
     /// Begins a write of a key; `then` updates the local metadata.
@@ -106,7 +116,7 @@ impl WriteOrdering {
     ) -> (WriteTicket, T) {
         let mut stripe = self.stripe(bucket, key).lock();
         *stripe.in_flight.entry((bucket, key.clone())).or_default() += 1;
-        (WriteTicket(stripe.ended_writes), then())
+        (stripe.ticket(), then())
     }
 
     /// Ends a write of a key that began with `ticket`. `then` updates the local metadata; its argument is
@@ -123,7 +133,7 @@ impl WriteOrdering {
     ) {
         let mut stripe = self.stripe(bucket, key).lock();
         let place = (bucket, key.clone());
-        assert!(ticket.0 <= stripe.ended_writes, "a write began no later than it ends");
+        assert!(ticket.ended_writes <= stripe.ended_writes, "a write began no later than it ends");
         let is_last = stripe.in_flight.get_mut(&place).map(|count| {
             *count -= 1;
             *count == 0
@@ -133,7 +143,7 @@ impl WriteOrdering {
             stripe.in_flight.remove(&place);
         }
         if outcome == OriginWriteOutcome::Refused {
-            if stripe.ended_writes == ticket.0 && stripe.is_certain(bucket, key, now) {
+            if stripe.ended_writes == ticket.ended_writes && stripe.is_certain(bucket, key, now) {
                 then(false);
             }
             return;
@@ -152,6 +162,10 @@ impl WriteOrdering {
 }
 
 impl WriteStripe {
+    const fn ticket(&self) -> WriteTicket {
+        WriteTicket { ended_writes: self.ended_writes, is_usable: true }
+    }
+
     /// True if no write is in flight or uncertain, which is the usual case.
     fn is_quiet(&self) -> bool {
         self.in_flight.is_empty()
@@ -233,7 +247,8 @@ mod tests {
         let before = order.ticket(BUCKET, &key("k"));
         order.invalidate_all();
         assert!(!is_valid(&order, before, "k", NOW) && !is_valid(&order, WriteTicket::VOID, "k", NOW));
-        assert!(is_valid(&order, order.ticket(BUCKET, &key("k")), "k", NOW));
+        let current = order.ticket(BUCKET, &key("k"));
+        assert!(is_valid(&order, current, "k", NOW) && !is_valid(&order, current.voided(), "k", NOW));
     }
 
     #[test]
@@ -257,8 +272,8 @@ mod tests {
             "the previous copy is in doubt"
         );
         let ticket = order.ticket(BUCKET, &key("k"));
-        assert!(!is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 59_999)));
-        assert!(is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 60_000)));
+        assert!(!is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 29_999)));
+        assert!(is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 30_000)));
     }
 
     #[test]

@@ -2,9 +2,13 @@
 //!
 //! Reads pass. A change begins only with the permission of an [`OriginFence`], and is cut when the lease
 //! ends: a body that is not complete is not stored by the origin. Once an origin has the whole request, its
-//! answer is awaited for a limited time, because the next node waits as long.
+//! answer is awaited for a limited time, because the next node waits as long. An object that an origin would
+//! copy for longer is refused.
+//!
+//! Nothing is kept on disk: a process that ends changes nothing any more.
 
-use super::fence::{CHANGE_MAX, OriginFence};
+use super::change_body::ChangeBody;
+use super::fence::{CHANGE_MAX, ChangeEffect, OriginFence};
 use super::{
     CreatedOriginUpload, GetQuery, ListPage, ListQuery, Origin, OriginContent, OriginCopyReceipt,
     OriginDocument, OriginError, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
@@ -13,44 +17,19 @@ use super::{
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use http::HeaderMap;
+use mlgw_common::ByteSize;
+use mlgw_common::limits::FENCED_COPY_BYTES_MAX;
 use mlgw_common::time::sleep;
 use mlgw_formats::schema::{ObjectVersion, Pair};
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
-use tokio::sync::watch;
 
 /// An origin behind a fence.
 pub struct FencedOrigin {
     origin: Arc<dyn Origin>,
     fence: OriginFence,
-}
-
-/// Time that a change may take.
-enum ChangeLimit {
-    /// It changes no object, so it may take as long as the origin needs.
-    Lease,
-    /// It takes effect at any time from its begin on.
-    FromBegin,
-    /// It takes effect after its last byte, which has been sent once this is true.
-    FromLastByte(watch::Receiver<bool>),
-}
-
-impl ChangeLimit {
-    async fn exceeded(self) {
-        match self {
-            Self::Lease => pending().await,
-            Self::FromBegin => sleep(CHANGE_MAX).await,
-            Self::FromLastByte(mut sent) => {
-                // A body that is dropped before its end is never complete.
-                if sent.wait_for(|sent| *sent).await.is_err() {
-                    pending::<()>().await;
-                }
-                sleep(CHANGE_MAX).await;
-            }
-        }
-    }
 }
 
 impl FencedOrigin {
@@ -63,20 +42,26 @@ impl FencedOrigin {
     /// Carries out a change, of which nothing has been sent yet.
     fn change<'a, T: Send + 'a>(
         &'a self,
-        limit: ChangeLimit,
+        effect: ChangeEffect,
+        body: ChangeBody,
         mut work: OriginFuture<'a, T>,
     ) -> OriginFuture<'a, T> {
         async move {
-            let pass = self.fence.begin().await?;
+            let pass = self.fence.begin(effect, body.clone()).await?;
             // A process that was stopped for a while may be woken by the work and not by the clock.
             let guarded = poll_fn(|context| match self.fence.holds() {
                 true => work.poll_unpin(context),
-                false => Poll::Ready(Err(lease_ended())),
+                false => Poll::Ready(Err(taken_over())),
             });
+            let given_up = async {
+                // A slow client does not count: its change takes effect after the last byte.
+                body.completed().await;
+                sleep(CHANGE_MAX).await;
+            };
             let outcome = tokio::select! {
                 biased;
-                () = self.fence.ended() => Err(lease_ended()),
-                () = limit.exceeded() => Err(OriginError::TimedOut),
+                () = self.fence.lease_ended() => Err(taken_over()),
+                () = given_up => Err(OriginError::TimedOut),
                 outcome = guarded => outcome,
             };
             pass.finish(outcome.as_ref().err().is_none_or(OriginError::is_undone));
@@ -85,33 +70,46 @@ impl FencedOrigin {
         .boxed()
     }
 
-    /// Returns content that ends with an error when the lease ends, and the limit of its change.
-    fn guard(&self, content: OriginContent) -> (OriginContent, ChangeLimit) {
+    /// Returns content that ends with an error before its last byte when the change is cut or the lease ends,
+    /// and the state of its bytes.
+    fn guard(&self, content: OriginContent) -> (OriginContent, ChangeBody) {
         let Streamed { bytes, pieces, trailer } = match content {
             // The client of the origin may send it at any time, and again.
-            OriginContent::Whole(bytes) => return (OriginContent::Whole(bytes), ChangeLimit::FromBegin),
+            OriginContent::Whole(bytes) => return (OriginContent::Whole(bytes), ChangeBody::whole()),
             OriginContent::Streaming(streamed) => streamed,
         };
-        let (fence, mut left) = (self.fence.clone(), bytes);
-        let (sender, sent) = watch::channel(bytes == 0);
+        let (body, fence, mut left) = (ChangeBody::streaming(bytes), self.fence.clone(), bytes);
+        let sent = body.clone();
         let guarded = pieces.map(move |piece| {
             if !fence.holds() {
-                return Err(lease_ended());
+                return Err(taken_over());
             }
             let piece = piece?;
             left = left.saturating_sub(piece.len() as u64);
-            if left == 0 {
-                sender.send_replace(true);
+            match left > 0 || sent.complete() {
+                true => Ok(piece),
+                false => Err(taken_over()),
             }
-            Ok(piece)
         });
-        let pieces = guarded.boxed();
-        let content = OriginContent::Streaming(Streamed { bytes, pieces, trailer });
-        (content, ChangeLimit::FromLastByte(sent))
+        let content = OriginContent::Streaming(Streamed { bytes, pieces: guarded.boxed(), trailer });
+        (content, body)
+    }
+
+    /// Checks that an origin can copy an object in the time that a change has.
+    async fn check_copied(&self, source: &str) -> Result<(), OriginError> {
+        let object = self.origin.head(source).await?;
+        if object.size <= FENCED_COPY_BYTES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "In a cluster an object of more than {} is copied in parts, by UploadPartCopy.",
+            ByteSize(FENCED_COPY_BYTES_MAX)
+        );
+        Err(OriginError::refused(400, "InvalidRequest", &message))
     }
 }
 
-fn lease_ended() -> OriginError {
+fn taken_over() -> OriginError {
     OriginError::ConnectionLost("another node may have taken over the remote-backed buckets".to_owned())
 }
 
@@ -146,12 +144,12 @@ impl Origin for FencedOrigin {
         headers: &'a HeaderMap,
         content: OriginContent,
     ) -> OriginFuture<'a, OriginWriteReceipt> {
-        let (content, limit) = self.guard(content);
-        self.change(limit, self.origin.put(key, headers, content))
+        let (content, body) = self.guard(content);
+        self.change(ChangeEffect::Object, body, self.origin.put(key, headers, content))
     }
 
     fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> OriginFuture<'a, OriginWriteReceipt> {
-        self.change(ChangeLimit::FromBegin, self.origin.delete(key, headers))
+        self.change(ChangeEffect::Object, ChangeBody::whole(), self.origin.delete(key, headers))
     }
 
     fn copy<'a>(
@@ -160,7 +158,12 @@ impl Origin for FencedOrigin {
         source: &'a str,
         headers: &'a HeaderMap,
     ) -> OriginFuture<'a, OriginCopyReceipt> {
-        self.change(ChangeLimit::FromBegin, self.origin.copy(key, source, headers))
+        async move {
+            self.check_copied(source).await?;
+            let copy = self.origin.copy(key, source, headers);
+            self.change(ChangeEffect::Object, ChangeBody::whole(), copy).await
+        }
+        .boxed()
     }
 
     fn tags<'a>(&'a self, key: &'a str) -> OriginFuture<'a, Vec<Pair>> {
@@ -168,7 +171,7 @@ impl Origin for FencedOrigin {
     }
 
     fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> OriginFuture<'a, ()> {
-        self.change(ChangeLimit::FromBegin, self.origin.set_tags(key, tags))
+        self.change(ChangeEffect::Object, ChangeBody::whole(), self.origin.set_tags(key, tags))
     }
 
     fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> OriginFuture<'a, OriginDocument> {
@@ -180,7 +183,7 @@ impl Origin for FencedOrigin {
         key: &'a str,
         headers: &'a HeaderMap,
     ) -> OriginFuture<'a, CreatedOriginUpload> {
-        self.change(ChangeLimit::Lease, self.origin.create_upload(key, headers))
+        self.change(ChangeEffect::Upload, ChangeBody::whole(), self.origin.create_upload(key, headers))
     }
 
     fn put_part<'a>(
@@ -190,8 +193,8 @@ impl Origin for FencedOrigin {
         headers: &'a HeaderMap,
         content: OriginContent,
     ) -> OriginFuture<'a, OriginWriteReceipt> {
-        let (content, _) = self.guard(content);
-        self.change(ChangeLimit::Lease, self.origin.put_part(upload, number, headers, content))
+        let (content, body) = self.guard(content);
+        self.change(ChangeEffect::Upload, body, self.origin.put_part(upload, number, headers, content))
     }
 
     fn copy_part<'a>(
@@ -201,7 +204,8 @@ impl Origin for FencedOrigin {
         source: &'a str,
         headers: &'a HeaderMap,
     ) -> OriginFuture<'a, OriginCopyReceipt> {
-        self.change(ChangeLimit::Lease, self.origin.copy_part(upload, number, source, headers))
+        let copy = self.origin.copy_part(upload, number, source, headers);
+        self.change(ChangeEffect::Upload, ChangeBody::whole(), copy)
     }
 
     fn complete<'a>(
@@ -210,11 +214,12 @@ impl Origin for FencedOrigin {
         headers: &'a HeaderMap,
         document: Bytes,
     ) -> OriginFuture<'a, OriginCopyReceipt> {
-        self.change(ChangeLimit::FromBegin, self.origin.complete(upload, headers, document))
+        let complete = self.origin.complete(upload, headers, document);
+        self.change(ChangeEffect::Object, ChangeBody::whole(), complete)
     }
 
     fn abort<'a>(&'a self, upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
-        self.change(ChangeLimit::Lease, self.origin.abort(upload))
+        self.change(ChangeEffect::Upload, ChangeBody::whole(), self.origin.abort(upload))
     }
 
     fn list_parts<'a>(
@@ -235,12 +240,14 @@ impl Origin for FencedOrigin {
 mod tests {
     use super::{CHANGE_MAX, FencedOrigin, OriginFence};
     use crate::origin::{
-        GetQuery, ListPage, ListQuery, Origin, OriginContent, OriginError, OriginFuture, OriginMetrics,
-        OriginObject, OriginWriteReceipt, Streamed,
+        CreatedOriginUpload, GetQuery, ListPage, ListQuery, Origin, OriginContent, OriginCopyReceipt,
+        OriginError, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef, OriginWriteReceipt,
+        Streamed,
     };
     use bytes::Bytes;
     use futures_util::{FutureExt as _, StreamExt as _, stream};
     use http::HeaderMap;
+    use mlgw_common::limits::FENCED_COPY_BYTES_MAX;
     use mlgw_common::time::{Instant, sleep};
     use mlgw_formats::schema::ObjectVersion;
     use std::sync::Arc;
@@ -249,7 +256,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(4);
 
-    /// Takes bodies, and answers after a time.
+    /// Takes bodies, and answers after a time. Its objects have the size in their key.
     struct SlowOrigin {
         answers_after: Duration,
         bodies: Arc<AtomicUsize>,
@@ -260,8 +267,44 @@ mod tests {
             async { Ok(ListPage::default()) }.boxed()
         }
 
-        fn head<'a>(&'a self, _key: &'a str) -> OriginFuture<'a, ObjectVersion> {
-            async { Ok(ObjectVersion::default()) }.boxed()
+        fn head<'a>(&'a self, key: &'a str) -> OriginFuture<'a, ObjectVersion> {
+            let size = key.parse().unwrap_or_default();
+            async move { Ok(ObjectVersion { size, ..ObjectVersion::default() }) }.boxed()
+        }
+
+        fn copy<'a>(
+            &'a self,
+            _key: &'a str,
+            _source: &'a str,
+            _headers: &'a HeaderMap,
+        ) -> OriginFuture<'a, OriginCopyReceipt> {
+            async { Ok(OriginCopyReceipt::default()) }.boxed()
+        }
+
+        fn create_upload<'a>(
+            &'a self,
+            _key: &'a str,
+            _headers: &'a HeaderMap,
+        ) -> OriginFuture<'a, CreatedOriginUpload> {
+            async move {
+                sleep(self.answers_after).await;
+                Ok(CreatedOriginUpload::default())
+            }
+            .boxed()
+        }
+
+        fn copy_part<'a>(
+            &'a self,
+            _upload: OriginUploadRef<'a>,
+            _number: u32,
+            _source: &'a str,
+            _headers: &'a HeaderMap,
+        ) -> OriginFuture<'a, OriginCopyReceipt> {
+            async move {
+                sleep(self.answers_after).await;
+                Ok(OriginCopyReceipt::default())
+            }
+            .boxed()
         }
 
         fn get<'a>(&'a self, _key: &'a str, _query: &'a GetQuery) -> OriginFuture<'a, OriginObject> {
@@ -350,6 +393,20 @@ mod tests {
         assert_eq!(bench.bodies.load(Relaxed), 1);
         assert!(bench.put(streamed(LEASE)).await.is_err());
         assert_eq!(bench.bodies.load(Relaxed), 1);
+        assert!(bench.fence.end(Duration::ZERO).await, "the origin stores nothing of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_cuts_a_body_that_is_incomplete_and_is_complete_itself() {
+        let bench = Bench::new(Duration::ZERO);
+        let put = bench.put(streamed(LEASE));
+        let end = async {
+            sleep(LEASE / 4).await;
+            bench.fence.end(LEASE / 4).await
+        };
+        let (put, is_known) = tokio::join!(put, end);
+        assert!(put.is_err() && is_known);
+        assert_eq!(bench.bodies.load(Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -362,5 +419,29 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(bench.put(streamed(CHANGE_MAX * 2)).await, Err(OriginError::TimedOut));
         assert_eq!(begun.elapsed(), CHANGE_MAX * 3, "a slow client does not count");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_uploads_have_the_same_deadline() {
+        let bench = Bench::new(Duration::from_hours(1));
+        bench.fence.extend(Instant::now() + Duration::from_hours(2));
+        let (headers, begun) = (HeaderMap::new(), Instant::now());
+        assert_eq!(bench.origin.create_upload("k", &headers).await, Err(OriginError::TimedOut));
+        assert_eq!(begun.elapsed(), CHANGE_MAX);
+        let (upload, begun) = (OriginUploadRef { key: "k", id: "1" }, Instant::now());
+        assert_eq!(bench.origin.copy_part(upload, 1, "s", &headers).await, Err(OriginError::TimedOut));
+        assert_eq!(begun.elapsed(), CHANGE_MAX);
+        assert!(bench.fence.end(Duration::ZERO).await, "no object can change any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_takes_long_to_copy_is_refused() {
+        let (bench, headers) = (Bench::new(Duration::ZERO), HeaderMap::new());
+        let largest = FENCED_COPY_BYTES_MAX.to_string();
+        assert!(bench.origin.copy("k", &largest, &headers).await.is_ok());
+        let larger = (FENCED_COPY_BYTES_MAX + 1).to_string();
+        let error = bench.origin.copy("k", &larger, &headers).await.unwrap_err();
+        let OriginError::Refused { status: 400, code, message } = &error else { panic!("{error:?}") };
+        assert!(code == "InvalidRequest" && message.contains("1GiB"), "{error}");
     }
 }

@@ -4,6 +4,9 @@
 //! reader, because the reader knows which bytes it already has. Writes are retried only if their bytes are in
 //! memory and a second execution does no harm. A write that was sent once and whose outcome is unknown is
 //! left to the client.
+//!
+//! Behind a fence a write is retried only if it was certainly not executed: otherwise an earlier try may be
+//! executed after a later one was answered, and after the fence has ended.
 
 mod chunked;
 mod credentials;
@@ -24,7 +27,7 @@ use super::metrics::OriginCounters;
 use super::retry::{self, RetrySafety};
 use super::{
     CreatedOriginUpload, GetQuery, ListPage, ListQuery, ObjectPart, Origin, OriginContent, OriginCopyReceipt,
-    OriginDocument, OriginError, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
+    OriginDocument, OriginError, OriginFence, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
     OriginWriteReceipt, PartPage, UploadPage, UploadsQuery,
 };
 use crate::upstream::{EtagTrust, UpstreamBudget, UpstreamSettings};
@@ -43,7 +46,7 @@ use sign::OriginSigner;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use transport::{OriginPatience, Transport};
+use transport::{OriginPatience, Transport, is_read};
 use url::BucketUrl;
 
 /// Bucket of an S3 upstream.
@@ -53,6 +56,8 @@ pub struct S3Origin {
     base: BucketUrl,
     signer: OriginSigner,
     transport: Transport,
+    /// Its changes are behind a fence.
+    is_fenced: bool,
     /// Interpretation of its ETags.
     trust: EtagTrust,
     clock: Arc<dyn Clock>,
@@ -62,7 +67,8 @@ pub struct S3Origin {
 }
 
 impl S3Origin {
-    /// Creates a client of the bucket of an upstream, limited by `budget`. Sends nothing.
+    /// Creates a client of the bucket of an upstream, limited by `budget`. Sends nothing. In a cluster it is
+    /// for a [`FencedOrigin`](super::FencedOrigin) with the same `fence`.
     ///
     /// # Errors
     /// A description of the setting that is wrong.
@@ -70,6 +76,7 @@ impl S3Origin {
         settings: &UpstreamSettings,
         budget: Arc<UpstreamBudget>,
         clock: Arc<dyn Clock>,
+        fence: Option<&OriginFence>,
     ) -> Result<Self, String> {
         let of = |what: String| format!("upstream {:?}: {what}", settings.name);
         let credentials = OriginCredentials::load(&settings.credentials).map_err(of)?;
@@ -78,7 +85,8 @@ impl S3Origin {
             bucket: settings.bucket.clone(),
             base: BucketUrl::from_settings(settings).map_err(of)?,
             signer: OriginSigner { credentials, region: settings.region.clone() },
-            transport: Transport::new(settings).map_err(of)?,
+            transport: Transport::new(settings, fence).map_err(of)?,
+            is_fenced: fence.is_some(),
             trust: settings.etag,
             clock,
             counts: Arc::default(),
@@ -110,7 +118,7 @@ impl S3Origin {
         let mut may_be_done = false;
         let answer = (|| self.send_once(request, outgoing()))
             .retry(retry::WAITS)
-            .when(|error| request.retry_safety.allows(error))
+            .when(|error| self.may_retry(request, error))
             .adjust(|error, longest| retry::jittered(error, longest, random_fraction()))
             .notify(|error, wait| {
                 may_be_done |= !error.is_undone();
@@ -118,6 +126,12 @@ impl S3Origin {
             })
             .await;
         answer.map_err(|error| if may_be_done { request.error_after_doubt(error) } else { error })
+    }
+
+    fn may_retry(&self, request: &OriginRequest<'_>, error: &OriginError) -> bool {
+        let is_guarded = self.is_fenced && !request.is_read();
+        let safety = if is_guarded { RetrySafety::IfUndone } else { request.retry_safety };
+        safety.allows(error)
     }
 
     async fn send_once(
@@ -237,11 +251,14 @@ struct OriginRequest<'a> {
 }
 
 impl OriginRequest<'_> {
+    fn is_read(&self) -> bool {
+        is_read(&self.method)
+    }
+
     /// Returns the error of the last try, after an earlier try that may have been executed. If the request is
     /// a write, the error does not claim that the write had no effect.
     fn error_after_doubt(&self, last: OriginError) -> OriginError {
-        let is_read = self.method == Method::GET || self.method == Method::HEAD;
-        match !is_read && last.is_undone() {
+        match !self.is_read() && last.is_undone() {
             true => OriginError::ConnectionLost(format!(
                 "an earlier attempt may have succeeded; last error: {last}"
             )),

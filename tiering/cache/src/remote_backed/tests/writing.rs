@@ -4,9 +4,10 @@
 use super::{Bench, CacheState, CachedBucket, MemoryOriginFault, drain, key};
 use bytes::Bytes;
 use http::HeaderMap;
+use mlgw_common::ids::BucketId;
 use mlgw_common::{Clock as _, Timestamp};
 use mlgw_formats::schema::{BindMode, Binding, Bucket};
-use mlgw_remote::origin::{ObjectPart, OriginContent, OriginError};
+use mlgw_remote::origin::{ObjectPart, OriginContent, OriginError, OriginFence};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -122,12 +123,56 @@ async fn a_write_of_unknown_outcome_is_uncertain_until_it_can_no_longer_be_execu
         assert_eq!(bench.origin.log.lock().len(), times, "it may be done once more");
         bench.wait_quiescent().await;
     }
-    bench.advance(61);
+    bench.advance(31);
     for _ in 0..3 {
         assert_eq!(read(&bucket).await.unwrap().0, b"new");
         bench.wait_quiescent().await;
     }
     assert_eq!(bench.origin.take_log().len(), 4);
+}
+
+/// Reads the object `k`, and returns its bytes and the number of requests to the origin.
+async fn counted_read(bench: &Bench, bucket: &CachedBucket) -> (Vec<u8>, usize) {
+    bench.origin.take_log();
+    let (bytes, _) = read(bucket).await.unwrap();
+    bench.wait_quiescent().await;
+    (bytes, bench.origin.take_log().len())
+}
+
+#[tokio::test]
+async fn while_another_node_may_change_the_origin_no_answer_is_valid_for_later() {
+    let (bench, fence) = (Bench::new().await, OriginFence::new());
+    bench.bound.set_fence(fence.clone());
+    let bucket = bucket(&bench);
+    bench.origin.put("p/k", "old".into());
+    assert_eq!(counted_read(&bench, &bucket).await, (b"old".to_vec(), 1));
+    // The former node's write arrives at last.
+    bench.origin.put("p/k", "new".into());
+    assert_eq!(counted_read(&bench, &bucket).await, (b"new".to_vec(), 1));
+    fence.open();
+    bench.origin.put("p/k", "newer".into());
+    assert_eq!(counted_read(&bench, &bucket).await, (b"newer".to_vec(), 1), "also by a slow origin");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    tokio::time::resume();
+    for requests in [1, 0] {
+        assert_eq!(counted_read(&bench, &bucket).await, (b"newer".to_vec(), requests));
+    }
+    // A lookup that ends after the term leaves nothing that the next term would find valid.
+    bench.advance(31);
+    let go = Arc::new(Semaphore::new(0));
+    bench.origin.fail(MemoryOriginFault::Hold(go.clone()));
+    let reading = tokio::spawn({
+        let bucket = bucket.clone();
+        async move { read(&bucket).await }
+    });
+    wait_for_requests(&bench, 1).await;
+    fence.end(Duration::ZERO).await;
+    go.add_permits(1);
+    assert_eq!(reading.await.unwrap().unwrap().0, b"newer");
+    bench.wait_quiescent().await;
+    let copy = bench.bound.copies().unwrap().find(BucketId(7), &key("k")).unwrap();
+    assert_eq!(copy.validated_ms, 0);
 }
 
 #[tokio::test]

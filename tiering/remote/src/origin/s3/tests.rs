@@ -3,7 +3,9 @@
 mod writing;
 
 use super::{S3Origin, error_of_response, testing::settings};
-use crate::origin::{GetQuery, ListQuery, ObjectPart, Origin, OriginError, OriginUploadRef, UploadsQuery};
+use crate::origin::{
+    GetQuery, ListQuery, ObjectPart, Origin, OriginError, OriginFence, OriginUploadRef, UploadsQuery,
+};
 use crate::upstream::UpstreamBudget;
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, StatusCode};
@@ -62,6 +64,15 @@ impl Server {
 
     /// Creates a client of this server that is limited by `budget`.
     fn with_budget(&self, budget: Arc<UpstreamBudget>) -> S3Origin {
+        self.client(budget, None)
+    }
+
+    /// Creates a client of this server whose changes are behind a fence.
+    fn fenced(&self, fence: &OriginFence) -> S3Origin {
+        self.client(unlimited(), Some(fence))
+    }
+
+    fn client(&self, budget: Arc<UpstreamBudget>, fence: Option<&OriginFence>) -> S3Origin {
         let credentials = crate::upstream::CredentialSource::Static {
             access_key: "AK".into(),
             secret: Secret::new("S"),
@@ -69,7 +80,7 @@ impl Server {
         };
         let timeout = Duration::from_secs(2);
         let settings = crate::upstream::UpstreamSettings { credentials, timeout, ..settings(&self.endpoint) };
-        S3Origin::new(&settings, budget, Arc::new(SystemClock)).unwrap()
+        S3Origin::new(&settings, budget, Arc::new(SystemClock), fence).unwrap()
     }
 
     fn heads(&self) -> Vec<String> {
@@ -207,7 +218,7 @@ async fn an_origin_that_is_silent_is_given_up() {
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let settings =
         crate::upstream::UpstreamSettings { timeout: Duration::from_millis(50), ..settings(&endpoint) };
-    let origin = S3Origin::new(&settings, unlimited(), Arc::new(SystemClock)).unwrap();
+    let origin = S3Origin::new(&settings, unlimited(), Arc::new(SystemClock), None).unwrap();
     assert_eq!(read(&origin, ObjectPart::Whole).await, Err(OriginError::TimedOut));
 }
 

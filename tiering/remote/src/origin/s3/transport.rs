@@ -1,22 +1,25 @@
 //! Connections to an S3 origin (kept alive, with or without TLS, through a proxy if one is configured) and
-//! their timeouts.
+//! their timeouts. Behind a fence, changes have connections of their own, which send nothing without a lease.
 
 use super::outgoing::{OriginRequestBody, SendProgress};
 use crate::origin::rate::MinimumRate;
-use crate::origin::{OriginBody, OriginError};
+use crate::origin::{OriginBody, OriginError, OriginFence};
 use crate::upstream::UpstreamSettings;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::BodyStream;
-use mlgw_carrier::{Authorities, Client, ClientSettings, Incoming, SendError, innermost};
+use mlgw_carrier::{Authorities, Client, ClientSettings, Incoming, SendError, SendGuard, innermost};
+use mlgw_common::limits::ORIGIN_SEND_MS_MAX;
 use mlgw_common::time::Instant;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum timeout of copies and of completing an upload: gigabytes at some tens of megabytes a second.
+/// Behind a fence they are given up earlier.
 const LONG_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for which an unused connection is kept; origins close theirs after some tens of seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,23 +36,37 @@ pub(super) enum OriginPatience {
 /// Connections to one origin.
 pub(super) struct Transport {
     client: Client<OriginRequestBody>,
+    /// Connections for changes, if they are behind a fence.
+    fenced: Option<Client<OriginRequestBody>>,
     timeout: Duration,
 }
 
+/// True if requests of a method change nothing at the origin.
+pub(super) fn is_read(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}
+
 impl Transport {
-    /// Creates the connections that an upstream's settings describe.
+    /// Creates the connections that an upstream's settings describe. With a fence, changes are sent only
+    /// while it has a lease.
     ///
     /// # Errors
     /// A description of the setting that is wrong.
-    pub(super) fn new(settings: &UpstreamSettings) -> Result<Self, String> {
-        let client = Client::new(&ClientSettings {
+    pub(super) fn new(settings: &UpstreamSettings, fence: Option<&OriginFence>) -> Result<Self, String> {
+        let of_client = ClientSettings {
             authorities: Authorities::for_endpoint(settings.ca_file.as_deref(), settings.endpoint.as_deref()),
             proxy: settings.proxy.as_deref(),
             connect_timeout: CONNECT_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
-        });
-        let client = client.map_err(|error| format!("its {error}"))?;
-        Ok(Self { client, timeout: settings.timeout })
+        };
+        let guard_of = |fence: &OriginFence| {
+            let send_max = Duration::from_millis(ORIGIN_SEND_MS_MAX);
+            SendGuard { permit: Arc::new(fence.clone()), send_max }
+        };
+        let client = Client::new(&of_client).map_err(|error| format!("its {error}"))?;
+        let fenced = fence.map(|fence| Client::guarded(&of_client, guard_of(fence))).transpose();
+        let fenced = fenced.map_err(|error| format!("its {error}"))?;
+        Ok(Self { client, fenced, timeout: settings.timeout })
     }
 
     /// Sends a request and returns the head of its response. The time that the origin may take is counted
@@ -64,7 +81,9 @@ impl Transport {
             OriginPatience::Usual => self.timeout,
             OriginPatience::Long => self.timeout.max(LONG_TIMEOUT),
         };
-        let answer = self.client.send(request);
+        let is_change = !is_read(request.method());
+        let client = self.fenced.as_ref().filter(|_| is_change).unwrap_or(&self.client);
+        let answer = client.send(request);
         let mut answer = pin!(answer);
         loop {
             let left = turn.time_left(patience).ok_or(OriginError::TimedOut)?;

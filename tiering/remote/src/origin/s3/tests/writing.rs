@@ -2,13 +2,16 @@
 
 use super::{SLOW_DOWN, Server};
 use crate::origin::{
-    ChecksumTrailer, Origin, OriginContent, OriginError, OriginUploadRef, Streamed, UploadsQuery,
+    ChecksumTrailer, Origin, OriginContent, OriginError, OriginFence, OriginUploadRef, Streamed, UploadsQuery,
 };
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::Pair;
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 
 const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\n\
     Content-Length: 0\nConnection: close\n\n";
@@ -76,6 +79,50 @@ async fn a_body_in_memory_is_resent_unless_a_condition_would_then_fail() {
     let server = Server::start(&[SLOW_DOWN, BROKEN, DONE]).await;
     let error = put(&server, &conditional, whole("hello")).await.unwrap_err();
     assert!(matches!(error, OriginError::ConnectionLost(_)) && server.heads().len() == 2, "{error:?}");
+}
+
+/// Returns a fence that is open, with a lease.
+fn open_fence() -> OriginFence {
+    let fence = OriginFence::new();
+    fence.open();
+    fence.extend(Instant::now() + Duration::from_hours(1));
+    fence
+}
+
+#[tokio::test]
+async fn behind_a_fence_a_write_that_may_be_executed_is_not_sent_again() {
+    let server = Server::start(&[SLOW_DOWN, BROKEN, DONE]).await;
+    let origin = server.fenced(&open_fence());
+    let error = Origin::put(&origin, "k", &HeaderMap::new(), whole("hello")).await.unwrap_err();
+    assert!(!error.is_undone() && server.heads().len() == 2, "{error:?}");
+    let server = Server::start(&[BROKEN, DONE]).await;
+    assert!(Origin::head(&server.fenced(&open_fence()), "k").await.is_ok(), "a read is sent again");
+}
+
+#[tokio::test]
+async fn behind_a_closed_fence_no_change_is_sent_and_reads_go_on() {
+    let (server, fence) = (Server::start(&[DONE, DONE]).await, open_fence());
+    let origin = server.fenced(&fence);
+    // It waits for a part of the body that does not come.
+    let pieces = stream::iter([Ok(Bytes::from_static(b"he"))]).chain(stream::pending()).boxed();
+    let content = OriginContent::Streaming(Streamed { bytes: 5, pieces, trailer: None });
+    let headers = HeaderMap::new();
+    let put = Origin::put(&origin, "k", &headers, content);
+    let end = async {
+        while server.heads().is_empty() {
+            yield_now().await;
+        }
+        fence.end(Duration::ZERO).await;
+    };
+    tokio::select! {
+        sent = put => panic!("nothing answers: {sent:?}"),
+        () = end => {}
+    }
+    assert!(server.bodies(1).await[0].len() < 5, "the connection was closed");
+    assert!(Origin::head(&origin, "k").await.is_ok());
+    let refused = Origin::put(&origin, "k", &headers, whole("hello")).await;
+    assert!(matches!(refused, Err(OriginError::Unreachable(_) | OriginError::ConnectionLost(_))));
+    assert_eq!(server.heads().len(), 2);
 }
 
 #[tokio::test]
@@ -198,18 +245,26 @@ async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_cli
         timeout: std::time::Duration::from_millis(150),
         ..super::settings(&server.endpoint)
     };
-    let origin =
-        super::S3Origin::new(&settings, super::unlimited(), std::sync::Arc::new(mlgw_common::SystemClock))
-            .unwrap();
+    let origin = super::S3Origin::new(
+        &settings,
+        super::unlimited(),
+        std::sync::Arc::new(mlgw_common::SystemClock),
+        None,
+    )
+    .unwrap();
     let content = OriginContent::Streaming(Streamed { bytes: 5, pieces: slow.boxed(), trailer: None });
     let answer_headers = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap().headers;
     assert_eq!(answer_headers["etag"], HeaderValue::from_static("\"e\""));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let settings = crate::upstream::UpstreamSettings { endpoint: Some(endpoint), ..settings };
-    let origin =
-        super::S3Origin::new(&settings, super::unlimited(), std::sync::Arc::new(mlgw_common::SystemClock))
-            .unwrap();
+    let origin = super::S3Origin::new(
+        &settings,
+        super::unlimited(),
+        std::sync::Arc::new(mlgw_common::SystemClock),
+        None,
+    )
+    .unwrap();
     let content = streamed(5, vec!["he", "llo"], None);
     let error = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap_err();
     assert_eq!(error, OriginError::TimedOut);
@@ -297,7 +352,7 @@ async fn an_answer_that_names_kms_leaves_a_write_unproven_as_does_the_setting() 
         ..super::settings(&server.endpoint)
     };
     let clock = std::sync::Arc::new(mlgw_common::SystemClock);
-    let origin = super::S3Origin::new(&settings, super::unlimited(), clock).unwrap();
+    let origin = super::S3Origin::new(&settings, super::unlimited(), clock, None).unwrap();
     assert!(Origin::put(&origin, "k", &none, whole("other")).await.unwrap().is_unproven);
 }
 
