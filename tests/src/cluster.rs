@@ -18,6 +18,7 @@
 //! - `losses`: without a gateway, and without the node that has the duty;
 //! - `majority`: two of three voters are down;
 //! - `duty`: the duty node is killed, paused or stopped, and another one takes over;
+//! - `duty_fitness`: the duty goes past a node that lacks an upstream;
 //! - `recovery`: the last of three nodes becomes a server of its own;
 //! - `backup`: a cluster is backed up through one of its nodes, destroyed, and restored;
 //! - `balancer`: haproxy in front of the nodes; one of them stops and another one is killed;
@@ -41,6 +42,7 @@ mod certificates;
 mod clocks;
 mod disks;
 mod duty;
+mod duty_fitness;
 mod figures;
 mod full_disks;
 mod growing;

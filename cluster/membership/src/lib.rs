@@ -32,7 +32,7 @@ mod simulation;
 pub use clocks::{ClockSample, compare_clocks, skew_of};
 pub use copies::{GroupRisk, LossLimit, SegmentCopies, cluster_risk, risk_after_removal};
 pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide};
-pub use duty::{DutyFacts, DutyStep, HeldDuty, NodeLeader, decide_duty};
+pub use duty::{DutyFacts, DutyStep, DutyWaits, HeldDuty, NodeLeader, decide_duty, phase_at_end};
 pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
 pub use health::{NodeCondition, NodeFinding, NodeHealth};
 pub use settings::{StatedSettings, differing_settings};

@@ -144,12 +144,16 @@ impl MembershipDriver {
         let own = self.catalogue.node();
         let load = |node| if node == own { Some(self.services.load()) } else { self.probes.load(node) };
         let is_fit = |node| load(node).is_none_or(|load| load.can_lead());
+        let can_have_duty = |node| load(node).is_none_or(|load| load.can_have_duty());
         let can_lead = |node: NodeId| match node == members.leader {
             true => !self.services.is_stopping(),
             false => self.can_lead(members, node),
         };
         let serving = serving_nodes(&self.catalogue.nodes());
-        let fit = fit_nodes(&serving, is_fit);
+        let fit = match members.group {
+            SYSTEM_GROUP => fit_nodes(&fit_nodes(&serving, can_have_duty), is_fit),
+            _ => fit_nodes(&serving, is_fit),
+        };
         let assigned = match members.group {
             SYSTEM_GROUP => {
                 let is_settled = |node| node == members.leader || is_settled(self.probes.contact(node));
@@ -189,8 +193,8 @@ impl MembershipDriver {
     }
 }
 
-/// The serving nodes whose disks are neither full nor slow; all of them if there is none. Nodes that see the
-/// same loads choose alike.
+/// The nodes that are fit, such as those whose disks are neither full nor slow; all of them if there is none.
+/// Nodes that see the same loads choose alike.
 fn fit_nodes(serving: &[NodeId], is_fit: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
     let fit: Vec<NodeId> = serving.iter().copied().filter(|node| is_fit(*node)).collect();
     if fit.is_empty() { serving.to_vec() } else { fit }
@@ -200,7 +204,8 @@ fn fit_nodes(serving: &[NodeId], is_fit: impl Fn(NodeId) -> bool) -> Vec<NodeId>
 ///
 /// The duty returns to the first node, which has the clean copies of most reads, when that is settled, and
 /// only from a node that can hand it over completely. Otherwise the duty node leads, which needs no
-/// hand-over; else the present leader stays. `first` is the first serving node if it is fit and settled.
+/// hand-over; else the present leader stays, also if the duty node has stopped. `first` is the first serving
+/// node if it is fit and settled.
 fn system_leader(
     first: Option<NodeId>,
     fit: &[NodeId],
@@ -208,8 +213,12 @@ fn system_leader(
     leader: NodeId,
     can_lead: impl Fn(NodeId) -> bool,
 ) -> Option<NodeId> {
-    let preferred = first.filter(|_| duty.phase() != DutyPhase::Waiting);
-    let present = [duty.node_id(), leader].into_iter().filter(|node| fit.contains(node));
+    let preferred = first.filter(|_| match duty.phase() {
+        DutyPhase::Waiting | DutyPhase::Left => false,
+        DutyPhase::Acting | DutyPhase::Ended => true,
+    });
+    let holder = Some(duty.node_id()).filter(|_| !duty.is_over());
+    let present = holder.into_iter().chain([leader]).filter(|node| fit.contains(node));
     let candidates = preferred.into_iter().chain(present).chain(fit.iter().copied());
     candidates.into_iter().find(|node| can_lead(*node))
 }
@@ -261,7 +270,7 @@ mod tests {
         assert_eq!(assigned(&[2, 3]), [1, 1, 1]);
         assert_eq!(assigned(&[1, 2, 3]), assigned(&[]));
         let system = |unfit: &[u64], leader| {
-            system_leader(None, &fit(unfit), &duty(1, DutyPhase::Writing), NodeId(leader), |_| true)
+            system_leader(None, &fit(unfit), &duty(1, DutyPhase::Acting), NodeId(leader), |_| true)
         };
         assert_eq!(system(&[1], 1), Some(NodeId(2)), "the duty moves away from a node with a slow disk");
         assert_eq!(system(&[1], 3), Some(NodeId(3)));
@@ -281,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_system_group_is_led_by_the_duty_node_or_stays_where_it_is() {
-        let acting = |node| duty(node, DutyPhase::Writing);
+        let acting = |node| duty(node, DutyPhase::Acting);
         assert_eq!(led_by(acting(1), 2, &[1, 2, 4], &[2]), Some(1), "it has the duty already");
         assert_eq!(led_by(acting(1), 2, &[2, 4], &[2]), Some(2), "node 1 is lost");
         // Node 3 stores nothing or leaves; node 2 stops.
@@ -291,12 +300,28 @@ mod tests {
     }
 
     #[test]
+    fn the_duty_needs_a_node_that_can_do_its_work_more_than_a_fast_disk() {
+        let all = [1, 2, 4].map(NodeId);
+        let able = fit_nodes(&all, |node| node != NodeId(1));
+        assert_eq!(fit_nodes(&able, |node| node == NodeId(1)), [2, 4].map(NodeId), "both have slow disks");
+        assert_eq!(fit_nodes(&able, |node| node != NodeId(2)), [NodeId(4)]);
+    }
+
+    #[test]
+    fn the_leader_stays_when_the_duty_node_has_stopped() {
+        for phase in [DutyPhase::Left, DutyPhase::Ended] {
+            assert_eq!(led_by(duty(2, phase), 4, &[1, 2, 4], &[2]), Some(4), "{phase:?}");
+        }
+    }
+
+    #[test]
     fn the_duty_returns_to_the_first_node_when_that_is_settled_and_the_hand_over_is_complete() {
         let all = [1, 2, 4];
-        assert_eq!(led_by(duty(2, DutyPhase::Writing), 2, &all, &[2]), Some(2), "it has just started");
-        assert_eq!(led_by(duty(2, DutyPhase::Writing), 2, &all, &all), Some(1));
+        assert_eq!(led_by(duty(2, DutyPhase::Acting), 2, &all, &[2]), Some(2), "it has just started");
+        assert_eq!(led_by(duty(2, DutyPhase::Acting), 2, &all, &all), Some(1));
         assert_eq!(led_by(duty(2, DutyPhase::Waiting), 2, &all, &all), Some(2));
         assert_eq!(led_by(duty(2, DutyPhase::Ended), 1, &all, &all), Some(1));
-        assert_eq!(led_by(duty(2, DutyPhase::Writing), 2, &[2, 4], &all), Some(2), "it cannot lead");
+        assert_eq!(led_by(duty(2, DutyPhase::Left), 2, &all, &all), Some(2), "it has to wait anyway");
+        assert_eq!(led_by(duty(2, DutyPhase::Acting), 2, &[2, 4], &all), Some(2), "it cannot lead");
     }
 }

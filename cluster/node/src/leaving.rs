@@ -8,7 +8,8 @@ use crate::contact::reached_by;
 use crate::copies::{ClusterStorageNodes, LeavingNode};
 use crate::node::ClusterNode;
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Node, NodeRole, NodeState, SegmentRecord};
+use mlgw_formats::cluster_version::DUTY_CLUSTER_VERSION;
+use mlgw_formats::schema::{Duty, Node, NodeRole, NodeState, SegmentRecord};
 use mlgw_metadata::{BarrierError, BarrierScope, ProposeError, ReadError};
 use mlgw_replication::COPIES;
 use std::sync::Arc;
@@ -48,6 +49,15 @@ pub enum LeaveError {
         node: NodeId,
         /// Its segments there.
         segments: usize,
+    },
+    /// The duty of the node cannot move to another one yet.
+    #[error(
+        "node {node} is the duty node, and no other node can take its work over before cluster version \
+         {DUTY_CLUSTER_VERSION}: upgrade all nodes, and wait until `mlgw cluster status` reports this version"
+    )]
+    DutyStays {
+        /// The node.
+        node: NodeId,
     },
     /// Too few storage nodes would be left.
     #[error(
@@ -158,6 +168,7 @@ impl ClusterNode {
     ) -> Result<Node, LeaveError> {
         let catalogue = &self.shared.catalogue;
         check_left(&catalogue.nodes(), node, copies)?;
+        check_duty(catalogue.cluster_version(), &catalogue.duty(), node)?;
         self.check_upstream(node).await?;
         let drained = catalogue.drain_node(node, new).await?;
         self.current_node(node).await?;
@@ -185,6 +196,8 @@ impl ClusterNode {
     /// See [`LeaveError`].
     pub async fn remove(&self, node: NodeId, fate: RemovedNode) -> Result<Node, LeaveError> {
         let known = self.current_node(node).await?;
+        let catalogue = &self.shared.catalogue;
+        check_duty(catalogue.cluster_version(), &catalogue.duty(), node)?;
         match (known.role(), known.state(), fate) {
             // These have no segments.
             (NodeRole::Gateway, _, _) | (NodeRole::Storage, NodeState::Joining, _) => {}
@@ -262,6 +275,14 @@ pub(crate) async fn left_on(storage: &ClusterStorageNodes, node: NodeId) -> Resu
     Ok(spawn_blocking(move || storage.left_on(node)).await??)
 }
 
+/// Checks that the duty can move away from a node, if the node has it.
+const fn check_duty(cluster_version: u32, duty: &Duty, node: NodeId) -> Result<(), LeaveError> {
+    if duty.node == node.get() && cluster_version < DUTY_CLUSTER_VERSION {
+        return Err(LeaveError::DutyStays { node });
+    }
+    Ok(())
+}
+
 /// Checks that enough storage nodes are left without one.
 fn check_left(nodes: &[Arc<Node>], node: NodeId, copies: usize) -> Result<(), LeaveError> {
     let stores = |of: &&Arc<Node>| of.role() == NodeRole::Storage;
@@ -278,10 +299,11 @@ fn check_left(nodes: &[Arc<Node>], node: NodeId, copies: usize) -> Result<(), Le
 
 #[cfg(test)]
 mod tests {
-    use super::{LeaveError, check_left};
+    use super::{LeaveError, check_duty, check_left};
     use crate::test_nodes::node;
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Node, NodeRole, NodeState};
+    use mlgw_formats::cluster_version::DUTY_CLUSTER_VERSION;
+    use mlgw_formats::schema::{Duty, Node, NodeRole, NodeState};
     use std::sync::Arc;
 
     /// Storage nodes that would be left and are too few, if they are.
@@ -291,6 +313,13 @@ mod tests {
             Err(LeaveError::TooFewNodes { left, .. }) => Some(left),
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn the_duty_node_leaves_only_when_its_duty_can_move() {
+        let leaves = |version, node| check_duty(version, &Duty::FIRST, NodeId(node)).is_ok();
+        assert!(!leaves(DUTY_CLUSTER_VERSION - 1, 1) && leaves(DUTY_CLUSTER_VERSION - 1, 2));
+        assert!(leaves(DUTY_CLUSTER_VERSION, 1));
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl ClusterNode {
     }
 
     /// Takes part in the choice of the duty node, and does `work` while this node is it. It ends with `stop`.
-    /// Waits for a moment until the duty runs here, or another node leads.
+    /// If the row names this node, waits for a moment until the duty runs here, or another node leads.
     pub async fn share_duty(&self, work: Arc<dyn DutyWork>, stop: CancellationToken) -> JoinHandle<()> {
         let shared = &self.shared;
         let driver = DutyDriver {
@@ -141,7 +141,9 @@ impl ClusterNode {
         let (state, mut decided) = watch::channel(OwnDuty::Unknown);
         let running = tokio::spawn(driver.run(work, state, stop));
         let is_decided = decided.wait_for(|state| *state != OwnDuty::Unknown);
-        if timeout(DUTY_WAIT, is_decided).await.is_err() {
+        // Another node serves meanwhile, or takes over without this one.
+        let is_own = shared.catalogue.duty().node_id() == shared.own;
+        if is_own && timeout(DUTY_WAIT, is_decided).await.is_err() {
             tracing::info!("the duty node is not known yet");
         }
         running
@@ -151,7 +153,7 @@ impl ClusterNode {
     #[must_use]
     pub fn acts_on_duty(&self) -> bool {
         let duty = self.shared.catalogue.duty();
-        let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Writing;
+        let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Acting;
         is_own && self.shared.duty_lease.holds()
     }
 

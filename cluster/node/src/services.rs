@@ -61,6 +61,8 @@ pub(crate) struct NodeServices {
     serves: Arc<AtomicBool>,
     /// True from the stop on.
     stops: Arc<AtomicBool>,
+    /// True while this node cannot do the work of the duty node.
+    lacks_duty: Arc<AtomicBool>,
     replicas: Arc<ServedReplicas>,
     settings: Arc<ComparedSettings>,
 }
@@ -81,6 +83,7 @@ impl NodeServices {
             admin: Arc::default(),
             serves: Arc::default(),
             stops: Arc::default(),
+            lacks_duty: Arc::default(),
             replicas: Arc::default(),
             settings: Arc::default(),
         }
@@ -125,6 +128,13 @@ impl NodeServices {
         self.stops.load(Ordering::Acquire)
     }
 
+    /// States to the other nodes if this one can do the work of the duty node.
+    pub(crate) fn set_fit_for_duty(&self, is_fit: bool) {
+        if self.lacks_duty.swap(!is_fit, Ordering::AcqRel) == is_fit {
+            tracing::info!(is_fit, "whether this node can do the work of the duty node");
+        }
+    }
+
     /// The load of this node.
     pub(crate) fn load(&self) -> NodeLoad {
         let space = self.replicas.space();
@@ -135,6 +145,7 @@ impl NodeServices {
             clock_ms: Some(self.clock.now().as_millis()),
             is_full: space.map(|space| space.is_full),
             is_slow: Some(self.catalogue.is_log_slow() || space.is_some_and(|space| space.is_slow)),
+            lacks_duty: Some(self.lacks_duty.load(Ordering::Acquire)),
         }
     }
 

@@ -78,7 +78,9 @@ impl Change {
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
             Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
+            Self::CreateJob(create) if create.duty_term.is_some() => DUTY_CLUSTER_VERSION,
             Self::StepJob(step) if step.duty_term.is_some() => DUTY_CLUSTER_VERSION,
+            Self::PutPolicy(put) if put.duty_term.is_some() => DUTY_CLUSTER_VERSION,
             Self::RebindBucket(rebind) if rebind.duty_term.is_some() => DUTY_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
@@ -150,9 +152,9 @@ mod tests {
         SERVING_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        Change, Command, CreateBucket, CreateSegment, DrainNode, FreezeBucket, LeaseBodies, ObjectCommand,
-        PlaceSegment, PutNode, RemoveNode, RemoveSegment, ReportNode, SealSegment, SetBucketTerm,
-        SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
+        Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, FreezeBucket, LeaseBodies,
+        ObjectCommand, PlaceSegment, PutNode, PutPolicy, RemoveNode, RemoveSegment, ReportNode, SealSegment,
+        SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
     };
     use crate::schema::{Duty, Node, Replica};
 
@@ -266,11 +268,17 @@ mod tests {
     fn a_build_of_version_4_knows_no_terms_of_duty() {
         let step = |duty_term| Command::from(Change::StepJob(StepJob { duty_term, ..StepJob::default() }));
         assert_eq!(check_known(&step(None), 1), Ok(()));
+        let create =
+            |duty_term| Command::from(Change::CreateJob(CreateJob { duty_term, ..CreateJob::default() }));
+        assert_eq!(check_known(&create(None), 1), Ok(()));
+        let put =
+            |duty_term| Command::from(Change::PutPolicy(PutPolicy { duty_term, ..PutPolicy::default() }));
+        assert_eq!(check_known(&put(None), 1), Ok(()));
         let set = Command::from(Change::SetDuty(SetDuty { duty: Duty::FIRST }));
         let begins = Command::from(Change::SetBucketTerm(SetBucketTerm { bucket_id: 1, duty_term: 1 }));
         let object = Command::from(Change::Object(ObjectCommand::default()));
         assert_eq!(check_known(&object, 1), Ok(()));
-        for later in [step(Some(0)), set, begins, object.of_term(Some(0))] {
+        for later in [step(Some(0)), create(Some(0)), put(Some(0)), set, begins, object.of_term(Some(0))] {
             let unknown = LaterCommand { needs: DUTY_CLUSTER_VERSION, known: 4 };
             assert_eq!(check_known(&later, 4), Err(unknown));
             assert_eq!(check_known(&later, 5), Ok(()));

@@ -41,6 +41,9 @@ pub struct NodeLoad {
     /// True if syncs of the node's disk take longer than a second; absent in an answer of an earlier version.
     #[prost(bool, optional, tag = "6")]
     pub is_slow: Option<bool>,
+    /// True if the node cannot do the work of the duty node; absent in an answer of an earlier version.
+    #[prost(bool, optional, tag = "7")]
+    pub lacks_duty: Option<bool>,
 }
 
 impl NodeLoad {
@@ -48,6 +51,12 @@ impl NodeLoad {
     #[must_use]
     pub fn can_lead(&self) -> bool {
         self.is_full != Some(true) && self.is_slow != Some(true)
+    }
+
+    /// True if the node can do the work of the duty node, as far as it states.
+    #[must_use]
+    pub fn can_have_duty(&self) -> bool {
+        self.lacks_duty != Some(true)
     }
 }
 
@@ -125,10 +134,11 @@ mod tests {
             clock_ms: Some(9),
             is_full: Some(true),
             is_slow: Some(false),
+            lacks_duty: Some(true),
         };
         let answer = PingAnswer { is_serving: true, load: Some(load) };
-        // Serves; format 1; used_bytes, free_bytes, applied, clock_ms, is_full, is_slow.
-        let bytes = [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7, 4 << 3, 9, 5 << 3, 1, 6 << 3, 0];
+        // Serves; format 1; used_bytes, free_bytes, applied, clock_ms, is_full, is_slow, lacks_duty.
+        let bytes = [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7, 4 << 3, 9, 5 << 3, 1, 6 << 3, 0, 7 << 3, 1];
         assert_eq!(answer.encode_answer(), bytes.as_slice());
         assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
         let gateway = PingAnswer { is_serving: false, load: Some(NodeLoad::default()) };
@@ -141,6 +151,13 @@ mod tests {
         let of = |is_full, is_slow| NodeLoad { is_full, is_slow, ..NodeLoad::default() }.can_lead();
         assert!(of(None, None) && of(Some(false), Some(false)), "an earlier version states neither");
         assert!(!of(Some(true), None) && !of(Some(false), Some(true)));
+    }
+
+    #[test]
+    fn a_node_can_have_the_duty_unless_it_states_that_it_cannot() {
+        let of = |lacks_duty| NodeLoad { lacks_duty, ..NodeLoad::default() }.can_have_duty();
+        assert!(of(None) && of(Some(false)), "an earlier version states nothing");
+        assert!(!of(Some(true)));
     }
 
     #[test]

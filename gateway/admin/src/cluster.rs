@@ -99,7 +99,8 @@ impl From<TokenError> for ApiError {
 const fn duty_phase(phase: DutyPhase) -> ClusterDutyPhase {
     match phase {
         DutyPhase::Waiting => ClusterDutyPhase::Waiting,
-        DutyPhase::Writing => ClusterDutyPhase::Writing,
+        DutyPhase::Acting => ClusterDutyPhase::Acting,
+        DutyPhase::Left => ClusterDutyPhase::Left,
         DutyPhase::Ended => ClusterDutyPhase::Ended,
     }
 }

@@ -111,6 +111,7 @@ impl From<LeaveError> for ApiError {
         match error {
             LeaveError::NoSuchNode { .. } => Self::new(StatusCode::NOT_FOUND, "NoSuchNode", message),
             LeaveError::AtUpstream { .. } => conflict("SegmentsAtUpstream"),
+            LeaveError::DutyStays { .. } => conflict("ClusterVersion"),
             LeaveError::TooFewNodes { .. } => conflict("TooFewNodes"),
             LeaveError::NotDraining { .. } | LeaveError::NotDrained { .. } => conflict("NodeNotDrained"),
             LeaveError::Answers { .. } | LeaveError::AnswersAnother { .. } => conflict("NodeAnswers"),

@@ -87,6 +87,7 @@ pub(super) async fn create(
             created_ms: shared.clock.now().as_millis(),
             requested_by,
             is_scheduled: false,
+            duty_term: None,
         };
         let made = shared.stored.catalogue.create_job(new).await;
         let job = made.map_err(|error| shared.job_refusal(error, &name))?;

@@ -124,25 +124,27 @@ routes! {
     post "/v1/cluster/nodes/{node}/drain" => cluster_leaving::drain,
         optional body DrainNodeRequest,
         202 ClusterNodeChange: "The node is draining",
-        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "TooFewNodes", 409 "WrongNodeState";
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "ClusterVersion", 409 "SegmentsAtUpstream",
+            409 "TooFewNodes", 409 "WrongNodeState";
     /// End the draining of a node.
     post "/v1/cluster/nodes/{node}/undrain" => cluster_leaving::undrain,
         202 ClusterNodeChange: "The node is active again",
-        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "WrongNodeState";
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "WrongNodeState";
     /// Remove a drained or lost node from the cluster for ever.
     post "/v1/cluster/nodes/{node}/remove" => cluster_leaving::remove,
         optional body RemoveNodeRequest,
         202 ClusterNodeChange: "The node is leaving its groups, and is removed then",
-        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "NodeNotDrained", 409 "NodeAnswers",
-            409 "WrongNodeState";
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "ClusterVersion", 409 "SegmentsAtUpstream",
+            409 "NodeNotDrained", 409 "NodeAnswers", 409 "WrongNodeState";
     /// Replace a storage node of the cluster by another one.
     ///
     /// The old node is drained, and removed by itself when no segment needs it.
     post "/v1/cluster/nodes/{node}/replace" => cluster_leaving::replace,
         body ReplaceNodeRequest,
         202 ClusterNodeChange: "The old node is draining, or leaving if it is lost",
-        errors 404 "NotClustered", 404 "NoSuchNode", 409 "FirstNode", 409 "NoReplacement", 409 "NodeAnswers",
-            409 "NodeSilent", 409 "WrongNodeRole", 409 "WrongNodeState";
+        errors 404 "NotClustered", 404 "NoSuchNode", 409 "ClusterVersion", 409 "SegmentsAtUpstream",
+            409 "NoReplacement", 409 "NodeAnswers", 409 "NodeSilent", 409 "WrongNodeRole",
+            409 "WrongNodeState";
     /// Take an empty directory in place of a lost segment directory of the responding node.
     ///
     /// Its segments are copied from other nodes. `OnlyCopies` means that some have no other copy.

@@ -233,11 +233,14 @@ pub struct ClusterNodeChange {
 words! {
     /// Phase of a term of duty.
     ClusterDutyPhase {
-        /// Runs jobs and rules, and serves remote-backed buckets. A node before it, which was lost, may still
-        /// write at origins, so this one does not yet.
+        /// Runs jobs and rules, and serves remote-backed buckets. Writes of an earlier term may still take
+        /// effect at origins, so the node does not write there yet.
         Waiting = "waiting",
         /// Writes at origins too.
-        Writing = "writing",
+        Acting = "acting",
+        /// Has stopped, while the outcome of a write at an origin was unknown: another node takes over, and
+        /// waits before it writes there.
+        Left = "left",
         /// Has stopped: another node takes over at once.
         Ended = "ended",
     }

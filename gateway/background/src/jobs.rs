@@ -35,6 +35,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::Policies;
+use mlgw_remote::origin::OriginFence;
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::tiers::Tiers;
 use parking_lot::Mutex;
@@ -72,6 +73,9 @@ pub struct Jobs {
     /// Permits for the blocks that jobs have in flight.
     blocks: Arc<Semaphore>,
     memory: RequestMemory,
+    /// No job begins any more, and running ones record nothing more of their work.
+    closed: CancellationToken,
+    /// Running jobs end at once.
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -92,7 +96,7 @@ enum JobStop {
     Failed(String),
     /// The job was cancelled.
     Cancelled,
-    /// The server stops; the job resumes after the next start.
+    /// The server stops, or the lease of the duty node has ended; the job is continued later.
     Stopping,
 }
 
@@ -105,6 +109,8 @@ pub struct JobContext {
     pub policies: Arc<Policies>,
     /// Writes that have not reached their origin, which a migration waits for.
     pub writeback: WriteBack,
+    /// Permission of the duty node of a cluster: without its lease, jobs stop and are continued later.
+    pub lease: Option<OriginFence>,
 }
 
 /// A running job and its dependencies.
@@ -147,6 +153,7 @@ impl Jobs {
             rule_pins: Mutex::default(),
             blocks: Arc::new(Semaphore::new(JOB_BLOCKS_MAX)),
             memory: RequestMemory::new(IMPORT_MEMORY_BYTES, 100, None),
+            closed: CancellationToken::new(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })
@@ -181,9 +188,21 @@ impl Jobs {
         moved
     }
 
+    /// Claims and creates no further job. What running ones do from now on is not recorded, since it may
+    /// fail because the server stops: it is done again later. They end between two objects.
+    pub fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Ends all jobs. Does not wait for them.
+    pub fn cancel(&self) {
+        self.close();
+        self.stop.cancel();
+    }
+
     /// Stops all jobs; unfinished ones resume after the next start.
     pub async fn stop(&self) {
-        self.stop.cancel();
+        self.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }

@@ -142,9 +142,14 @@ impl PolicyReconciler {
         acting
     }
 
+    /// Begins no further work. Does not wait for that in progress.
+    pub fn cancel(&self) {
+        self.stop.cancel();
+    }
+
     /// Stops the reconciler, and waits for the work in progress.
     pub async fn stop(&self) {
-        self.stop.cancel();
+        self.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }

@@ -67,10 +67,22 @@ impl Sender {
         Self { inner }
     }
 
+    /// Begins no further sends, and ends those in progress. Does not wait for them.
+    pub fn cancel(&self) {
+        self.inner.stop.cancel();
+    }
+
     /// Stops sending; dirty writes remain dirty until the next start.
     pub async fn stop(&self) {
-        self.inner.stop.cancel();
+        self.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+    }
+}
+
+impl Drop for Sender {
+    /// Nothing is sent any more, also if nobody waited for the end.
+    fn drop(&mut self) {
+        self.cancel();
     }
 }

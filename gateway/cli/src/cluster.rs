@@ -98,9 +98,9 @@ fn shell_word(word: &str) -> String {
 fn duty(cluster: &ClusterInfo) -> String {
     let Some(node) = cluster.duty else { return "unknown".to_owned() };
     let phase = match cluster.duty_phase {
-        ClusterDutyPhase::Writing => "",
+        ClusterDutyPhase::Acting => "",
         ClusterDutyPhase::Waiting => ", which does not write at origins yet",
-        ClusterDutyPhase::Ended => ", which has stopped: another node takes over",
+        ClusterDutyPhase::Left | ClusterDutyPhase::Ended => ", which has stopped: another node takes over",
     };
     format!("on node {node}, term {}{phase}", cluster.duty_term)
 }
@@ -276,7 +276,7 @@ mod tests {
             node: 1,
             duty: Some(1),
             duty_term: 4,
-            duty_phase: ClusterDutyPhase::Writing,
+            duty_phase: ClusterDutyPhase::Acting,
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
             authority_change: None,
@@ -329,8 +329,10 @@ mod tests {
         let taken =
             ClusterInfo { duty: Some(2), duty_term: 6, duty_phase: ClusterDutyPhase::Waiting, ..cluster() };
         assert_eq!(duty(&taken), "on node 2, term 6, which does not write at origins yet");
-        let ended = ClusterInfo { duty_phase: ClusterDutyPhase::Ended, ..taken.clone() };
-        assert_eq!(duty(&ended), "on node 2, term 6, which has stopped: another node takes over");
+        for phase in [ClusterDutyPhase::Left, ClusterDutyPhase::Ended] {
+            let over = ClusterInfo { duty_phase: phase, ..taken.clone() };
+            assert_eq!(duty(&over), "on node 2, term 6, which has stopped: another node takes over");
+        }
         assert_eq!(duty(&ClusterInfo { duty: None, ..taken }), "unknown");
     }
 

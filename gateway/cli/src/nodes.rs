@@ -23,7 +23,8 @@ pub(super) fn with_nodes(tables: impl IntoIterator<Item = (u64, TextTable)>) -> 
         if whole.head.len() == 1 {
             whole.head.extend(table.head);
         }
-        let labelled = |row: Vec<String>| std::iter::once(node.to_string()).chain(row).collect();
+        let labelled =
+            |row: Vec<String>| -> Vec<String> { std::iter::once(node.to_string()).chain(row).collect() };
         whole.rows.extend(table.rows.into_iter().map(labelled));
     }
     whole

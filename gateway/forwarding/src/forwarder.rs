@@ -63,6 +63,8 @@ pub struct OutgoingRequest<'a, B> {
     pub target: RouteTarget<'a>,
     /// Number of the request, which spreads reads over the members.
     pub turn: u64,
+    /// Time for which it has waited on this node. It is part of the longest time until a member accepts it.
+    pub waited: Duration,
     /// Its body, not read yet.
     pub body: B,
 }
@@ -135,7 +137,8 @@ impl Forwarder {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         S3Error: From<B::Error>,
     {
-        let OutgoingRequest { head, context, target, turn, body } = request;
+        let OutgoingRequest { head, context, target, turn, waited, body } = request;
+        let until = Instant::now() + ACCEPT_WAIT.saturating_sub(waited);
         let declared = context.body;
         let encoded = encode_head(head, &context).map_err(|error| match error {
             HeadError::TooLong(_) | HeadError::Headers(_) => head_too_large(),
@@ -150,7 +153,7 @@ impl Forwarder {
         let group = table.members_of(target);
         let candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
         let gated = is_released_later(&head.method, declared);
-        let accepted = self.find_member(candidates, &encoded, gated).await?;
+        let accepted = self.find_member(candidates, &encoded, gated, until).await?;
         count(&self.counters.accepted);
         if let Some(gate) = &accepted.gate {
             let opening = match is_body_awaited(head, declared) {
@@ -176,12 +179,12 @@ impl Forwarder {
         mut candidates: CandidateQueue,
         head: &Bytes,
         gated: bool,
+        until: Instant,
     ) -> Result<AcceptedStream<B>, S3Error>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         S3Error: From<B::Error>,
     {
-        let until = Instant::now() + ACCEPT_WAIT;
         let mut last = None;
         while let Some(member) = candidates.next().filter(|_| Instant::now() < until) {
             match self.attempt(member, head, gated, until).await {

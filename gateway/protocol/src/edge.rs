@@ -19,7 +19,7 @@ use http::Request;
 use http::request::Parts;
 use http_body_util::{BodyDataStream, BodyExt as _};
 use mlgw_common::limits::SMALL_BODY_BYTES;
-use mlgw_common::time::timeout;
+use mlgw_common::time::Instant;
 use mlgw_common::{Clock, NodeId};
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::{
@@ -40,7 +40,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Longest time in which a request for a remote-backed bucket waits until this node has taken it over.
+/// Time after the arrival of a request for a remote-backed bucket until which it waits while this node takes
+/// the bucket over.
 const TAKE_OVER_WAIT: Duration = Duration::from_millis(1500);
 
 /// The S3 edge of a node.
@@ -94,7 +95,7 @@ impl S3Edge {
             }
             Self::Forwarding(edge) => {
                 let edge = Arc::clone(edge);
-                Either::Right(async move { edge.handle(request, peer).await }.boxed())
+                Either::Right(async move { edge.handle(request, peer, Duration::ZERO).await }.boxed())
             }
         }
     }
@@ -102,21 +103,21 @@ impl S3Edge {
 
 impl MemberEdge {
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
-        let (head, body) = request.into_parts();
+        let (arrived, (head, body)) = (Instant::now(), request.into_parts());
         if self.hands_over(&head) {
-            return self.forwarding.handle(Request::from_parts(head, body), peer).await;
+            return self.forwarding.handle(Request::from_parts(head, body), peer, Duration::ZERO).await;
         }
         // A target that is not well-formed is refused by any node.
         let target = RequestTarget::parse(&head, &self.forwarding.domains).unwrap_or_default();
-        match timeout(TAKE_OVER_WAIT, owner_of(&self.gateway, &head, &target)).await {
-            Ok(Ok(RequestOwner::Here(gateway))) if !lacks_disk(&gateway, &head, &target) => {
+        match owner_of(&self.gateway, &head, &target, arrived + TAKE_OVER_WAIT).await {
+            Ok(RequestOwner::Here(gateway)) if !lacks_disk(&gateway, &head, &target) => {
                 handle(gateway, Request::from_parts(head, body), peer).await
             }
-            // No node serves it yet, which the forwarder finds too.
-            Ok(Ok(RequestOwner::Here(_) | RequestOwner::Elsewhere(_))) | Err(_) => {
-                self.forwarding.handle(Request::from_parts(head, body), peer).await
+            // If no node serves it yet, the forwarder finds that too.
+            Ok(RequestOwner::Here(_) | RequestOwner::Elsewhere(_) | RequestOwner::Nobody) => {
+                self.forwarding.handle(Request::from_parts(head, body), peer, arrived.elapsed()).await
             }
-            Ok(Err(error)) => refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),
+            Err(error) => refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),
         }
     }
 
@@ -134,7 +135,8 @@ fn is_left_out(table: &RouteTable, node: NodeId) -> bool {
 }
 
 impl ForwardingEdge {
-    async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
+    /// Forwards a request, which has waited on this node for so long.
+    async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer, waited: Duration) -> S3Response {
         let (head, body) = request.into_parts();
         let now = self.clock.now();
         let assigned = self.ids.assign(now);
@@ -153,7 +155,7 @@ impl ForwardingEdge {
         };
         let answered = {
             let stages = observed.stages();
-            let answer = pin!(self.answer(&head, context, number, body, &mut observed));
+            let answer = pin!(self.answer(&head, context, (number, waited), body, &mut observed));
             follow(stages, answer).await
         };
         let mut response = answered.unwrap_or_else(|error| finish_error(error, &mut observed, &head, &id));
@@ -165,7 +167,7 @@ impl ForwardingEdge {
         &self,
         head: &Parts,
         mut context: ForwardedContext,
-        turn: u64,
+        (turn, waited): (u64, Duration),
         body: PacedRequestBody,
         observed: &mut Observed,
     ) -> S3Result {
@@ -178,7 +180,7 @@ impl ForwardingEdge {
         context.target = ForwardedTarget::of(route_target(&target));
         let source = source_bucket(head);
         let target = routed_target(&table, route_target(&target), source.as_deref());
-        let request = OutgoingRequest { head, context, target, turn, body };
+        let request = OutgoingRequest { head, context, target, turn, waited, body };
         let answered = stage("forward", self.forwarder.forward(&table, request)).await?;
         let ForwardedResponse { member, response } = answered;
         observed.record_forwarding(member);

@@ -18,7 +18,7 @@ use futures_util::FutureExt as _;
 use http::request::Parts;
 use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ADMIT_WAIT_MS;
-use mlgw_common::time::timeout;
+use mlgw_common::time::{Instant, timeout};
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::streams::empty_body;
 use mlgw_forwarding::{
@@ -90,13 +90,16 @@ impl ForwardedRequests {
         }
         let table = table_at(self.routes.clone(), context.epoch).await;
         // The map of either node may be older than the bucket.
-        let gateway = match timeout(ADMIT_WAIT, owner_of(&self.gateway, &head, &target)).await {
+        let owner = owner_of(&self.gateway, &head, &target, Instant::now() + ADMIT_WAIT);
+        let gateway = match timeout(ADMIT_WAIT, owner).await {
             Ok(Ok(RequestOwner::Here(gateway))) => gateway,
             Ok(Ok(RequestOwner::Elsewhere(owner))) => {
                 return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
             }
             Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
-            Err(_) => return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
+            Ok(Ok(RequestOwner::Nobody)) | Err(_) => {
+                return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
+            }
         };
         let is_change = is_change(&head.method);
         let can_answer = |member: &MemberPart| member.has_majorities() || member.reads_stale() && !is_change;

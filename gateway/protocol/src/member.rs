@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use http::header::{HeaderName, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method};
-use mlgw_common::time::sleep;
+use mlgw_common::time::{Instant, sleep};
 use mlgw_common::{CheckedClock, NodeId};
 use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_remote::origin::OriginFence;
@@ -156,10 +156,13 @@ pub type MemberGateway = ArcSwap<Gateway>;
 pub(crate) enum RequestOwner {
     Here(Arc<Gateway>),
     Elsewhere(NodeId),
+    /// This node is about to take the bucket over.
+    Nobody,
 }
 
 /// Returns the owner of a request for `target`: the duty node, if the request names a remote-backed bucket,
-/// also as the source of a copy; else this node. Waits while this node is about to take such buckets over.
+/// also as the source of a copy; else this node. Waits while this node is about to take such buckets over,
+/// and not longer than `until`. The wait for current rows has its own limit.
 ///
 /// # Errors
 /// If the rows of buckets may be old, and no leader confirms them.
@@ -167,6 +170,7 @@ pub(crate) async fn owner_of(
     gateways: &MemberGateway,
     head: &Parts,
     target: &RequestTarget,
+    until: Instant,
 ) -> Result<RequestOwner, BarrierError> {
     loop {
         let gateway = gateways.load_full();
@@ -175,6 +179,7 @@ pub(crate) async fn owner_of(
             Some(owner) if gateway.member.as_ref().is_none_or(|member| member.own != owner) => {
                 return Ok(RequestOwner::Elsewhere(owner));
             }
+            Some(_) if Instant::now() >= until => return Ok(RequestOwner::Nobody),
             Some(_) => sleep(TAKE_OVER_PAUSE).await,
         }
     }

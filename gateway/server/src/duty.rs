@@ -8,18 +8,19 @@
 use super::ServeError;
 use super::bring_up::{StorageParts, watched_of};
 use super::edge::gateway_of;
+use super::error::io_error;
 use super::listeners::DutyAdmin;
 use super::remote_backed::{freshness_of, open_remote_backed, start_write_back};
 use super::running::{AdminShared, admin_of, jobs_of, reconciler_context};
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join3};
 use mlgw_admin::Admin;
 use mlgw_background::jobs::{JobContext, Jobs};
 use mlgw_background::reconciler::PolicyReconciler;
 use mlgw_background::writeback::Sender;
 use mlgw_cache::copies::Copies;
 use mlgw_cache::remote_backed::RemoteBackedBuckets;
-use mlgw_cache::writeback::begin_term;
+use mlgw_cache::writeback::{WriteBack, WriteBackParts, begin_term};
 use mlgw_common::time::{Instant, timeout};
 use mlgw_config::Config;
 use mlgw_metadata::BarrierScope;
@@ -28,17 +29,21 @@ use mlgw_objects::ObjectLayer;
 use mlgw_policy_runtime::{WatchedPolicyFiles, following, watched_files};
 use mlgw_protocol::member::MemberGateway;
 use mlgw_remote::origin::OriginFence;
+use mlgw_remote::upstream::UpstreamKind;
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Time in which changes of origins that have begun end before they are cut. The next duty node waits longer.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Longest time in which the other work of a term ends.
-const STOP_MAX: Duration = Duration::from_secs(5);
+/// Longest time in which the other work of a term ends after that. Together this is less than the time after
+/// which another node takes over without waiting for the end.
+const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// Work of the duty node, on a storage node.
 pub(super) struct StorageDuty {
@@ -127,7 +132,7 @@ impl StorageDuty {
         let objects = ObjectLayer { duty_term: term, ..ObjectLayer::clone(&self.parts.objects) };
         let mut parts = StorageParts { remote_backed, objects: Arc::new(objects), ..self.parts.clone() };
         let means = parts.for_write_back(&config, &parts.remote_backed);
-        let (writeback, sender) = start_write_back(means, &parts.tiers, &parts.decisions)?;
+        let (writeback, sender) = read_queues(means, &parts).await?;
         parts.writeback = writeback;
         let jobs = jobs_of(&parts, term);
         let admin = match admin_of(&parts, &self.shared, &jobs) {
@@ -137,12 +142,14 @@ impl StorageDuty {
                 return Err(error);
             }
         };
+        self.parts.policies.set_duty_term(term);
         let policy_tasks = self.start_policy(&config, &parts);
         *self.fence.lock() = Some(fence.clone());
         jobs.start(JobContext {
             objects: Arc::clone(&parts.objects),
             policies: Arc::clone(&parts.policies),
             writeback: parts.writeback.clone(),
+            lease: Some(fence.clone()),
         });
         let reconciler = start_reconciler(&config, &parts, &admin);
         let gateway = gateway_of(&parts, &config, &self.shared.metrics, Some(fence.clone()));
@@ -185,6 +192,14 @@ impl StorageDuty {
     }
 }
 
+/// Reads the queues of write-back, and starts to send them. That may take long, so no thread of the runtime
+/// waits for it.
+async fn read_queues(means: WriteBackParts, parts: &StorageParts) -> Result<(WriteBack, Sender), ServeError> {
+    let (tiers, decisions) = (parts.tiers.clone(), parts.decisions.clone());
+    let read = spawn_blocking(move || start_write_back(means, &tiers, &decisions)).await;
+    read.map_err(|error| io_error("write-back records")(io::Error::other(error)))?
+}
+
 /// Starts the reconciler of a term.
 fn start_reconciler(config: &Config, parts: &StorageParts, admin: &Admin) -> Arc<PolicyReconciler> {
     let (context, objects) = (reconciler_context(admin, parts), Arc::clone(&parts.objects));
@@ -194,21 +209,44 @@ fn start_reconciler(config: &Config, parts: &StorageParts, admin: &Admin) -> Arc
 impl RunningTerm {
     /// Ends the term. Returns true if the outcome of every change of an origin is known.
     async fn end(self) -> bool {
-        // First, because a sender or a job that stops drops its requests.
+        // Nothing new begins. What is refused or cut from now on is no failure of a job.
+        self.jobs.close();
+        self.reconciler.cancel();
+        // Before the others, because a sender or a job that stops drops its requests.
         let is_known = self.fence.end(DRAIN).await;
-        let others = async {
-            self.reconciler.stop().await;
-            self.jobs.stop().await;
-            self.sender.stop().await;
-        };
+        // All of them before the first wait: one that hangs keeps no other one running.
+        self.cancel();
+        let others = join3(self.reconciler.stop(), self.jobs.stop(), self.sender.stop());
         if timeout(STOP_MAX, others).await.is_err() {
             tracing::warn!("work of the duty node ends later; it cannot change what another node now does");
         }
         is_known
     }
+
+    fn cancel(&self) {
+        self.reconciler.cancel();
+        self.jobs.cancel();
+        self.sender.cancel();
+    }
+}
+
+impl Drop for RunningTerm {
+    /// Nothing of a term goes on, also if nobody waited for its end.
+    fn drop(&mut self) {
+        self.cancel();
+    }
 }
 
 impl DutyWork for StorageDuty {
+    fn is_fit(&self) -> bool {
+        let loaded = self.shared.loaded.load();
+        let origins = loaded.config.upstreams.iter().filter(|of| of.kind == UpstreamKind::S3);
+        let origins: HashSet<&str> = origins.map(|of| of.name.as_str()).collect();
+        let buckets = self.parts.catalogue.buckets(None, None, usize::MAX);
+        let mut bindings = buckets.iter().filter_map(|bucket| bucket.binding.as_ref());
+        bindings.all(|binding| origins.contains(binding.upstream.as_str()))
+    }
+
     fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), String>> {
         async move {
             self.until_queues_are_complete(term).await?;
@@ -242,6 +280,7 @@ impl DutyWork for StorageDuty {
             // Pins of rules end with the reconciler that set them.
             self.parts.tiers.hot.set_pinned(HashSet::new());
             self.parts.policies.set_watched(WatchedPolicyFiles::default());
+            self.parts.policies.set_duty_term(None);
             self.follow();
             is_known
         }

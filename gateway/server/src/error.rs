@@ -73,6 +73,12 @@ pub enum ServeError {
          Stop the copy, or remove this node and let it join under a new id, with an empty data directory"
     )]
     Superseded,
+    /// The task of the duty node has ended.
+    #[error(
+        "the part of this node in the duty ended because of an internal error, which the log has: start the \
+         server again"
+    )]
+    DutyEnded,
     /// A listener did not open.
     #[error(transparent)]
     Bind(#[from] BindError),

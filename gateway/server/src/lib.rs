@@ -113,6 +113,7 @@ async fn serve(
                 SignalAction::Stop => break StopReason::Signal,
             },
             () = until_superseded(superseded.as_ref()) => break StopReason::Superseded,
+            () = running.until_broken() => break StopReason::Broken,
         }
     };
     notify::notify(notify::ServiceState::Stopping);
@@ -121,6 +122,7 @@ async fn serve(
     match reason {
         StopReason::Signal => Ok(()),
         StopReason::Superseded => Err(ServeError::Superseded),
+        StopReason::Broken => Err(ServeError::DutyEnded),
     }
 }
 
@@ -204,6 +206,14 @@ impl RunningNode {
         match self {
             Self::Server(server) => server.reload(sources, log),
             Self::Member(member) => member.reload(sources, log),
+        }
+    }
+
+    /// Waits until a task has ended without which the node cannot do its part.
+    async fn until_broken(&self) {
+        match self {
+            Self::Server(_) => std::future::pending().await,
+            Self::Member(member) => member.until_broken().await,
         }
     }
 

@@ -196,6 +196,7 @@ fn start_work(
         objects: Arc::clone(&parts.objects),
         policies: Arc::clone(&parts.policies),
         writeback: parts.writeback.clone(),
+        lease: None,
     });
     let objects = Arc::clone(&parts.objects);
     Some(PolicyReconciler::start(reconciler_context(admin, parts), objects, look_every))

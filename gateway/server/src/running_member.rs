@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Parts of a node that its listeners and its admin API need.
@@ -77,17 +77,32 @@ pub(super) struct RunningMember {
 struct RunningDuty {
     work: Arc<StorageDuty>,
     stop: CancellationToken,
+    /// Cancelled when the task has ended.
+    ended: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl RunningDuty {
-    /// Ends the duty of this node, if it has it.
-    async fn stop(self) {
+    /// Ends the duty of this node, if it has it. A signal ends the wait: then the row stays as it is, and the
+    /// next duty node waits for longer.
+    async fn stop(self, signals: &mut Signals) {
         self.stop.cancel();
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the task of the duty node ended early");
+        tokio::select! {
+            () = self.ended.cancelled() => {}
+            () = signals.stop() => {
+                tracing::warn!("a further signal: the duty of this node is not handed over");
+                self.task.abort();
+            }
         }
         self.work.close().await;
+    }
+}
+
+/// Waits for the task of the duty, which ends only when it is stopped.
+async fn watch_duty(running: JoinHandle<()>, ended: DropGuard) {
+    let _ended = ended;
+    if let Err(error) = AbortOnDropHandle::new(running).await {
+        tracing::error!(%error, "the task of the duty node ended early");
     }
 }
 
@@ -201,6 +216,14 @@ impl RunningMember {
         });
     }
 
+    /// Waits until the task of the duty has ended, which it never should before a stop.
+    pub(super) async fn until_broken(&self) {
+        match &self.duty {
+            Some(duty) => duty.ended.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Stops serving after the shutdown delay. Requests in flight are answered within the drain timeout.
     pub(super) async fn drain(self, reason: StopReason, signals: &mut Signals) {
         let announce = || {
@@ -211,7 +234,7 @@ impl RunningMember {
         announce_stop(reason, self.shutdown_delay, announce, further).await;
         self.listeners.drain_s3(&self.admin.metrics, self.drain_timeout, signals).await;
         if let Some(duty) = self.duty {
-            duty.stop().await;
+            duty.stop(signals).await;
         }
         self.admin.cluster.stop_admin();
         self.listeners.close_side().await;
@@ -231,8 +254,10 @@ fn start_samples(admin: &Arc<MemberAdmin>) -> AbortOnDropHandle<()> {
 async fn share_duty(cluster: &ClusterNode, work: Arc<StorageDuty>) -> RunningDuty {
     let stop = CancellationToken::new();
     let shared: Arc<dyn DutyWork> = work.clone();
-    let task = cluster.share_duty(shared, stop.clone()).await;
-    RunningDuty { work, stop, task }
+    let running = cluster.share_duty(shared, stop.clone()).await;
+    let ended = CancellationToken::new();
+    let task = tokio::spawn(watch_duty(running, ended.clone().drop_guard()));
+    RunningDuty { work, stop, ended, task }
 }
 
 /// Serves requests that other nodes of the cluster forward, and reports to them that this node serves.
@@ -302,5 +327,21 @@ fn storage_of(parts: &StorageParts) -> MemberStorage {
         decisions: parts.decisions.clone(),
         scrub: Arc::clone(&parts.scrub),
         compressor: Arc::clone(&parts.objects.compressor),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::watch_duty;
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn the_end_of_the_task_of_the_duty_is_found_also_after_a_panic() {
+        for panics in [false, true] {
+            let ended = CancellationToken::new();
+            let task = tokio::spawn(async move { assert!(!panics, "planted") });
+            watch_duty(task, ended.clone().drop_guard()).await;
+            assert!(ended.is_cancelled());
+        }
     }
 }

@@ -20,6 +20,8 @@ pub(super) enum StopReason {
     Signal,
     /// A peer knows a later start of this node, or its removal, so it must not serve.
     Superseded,
+    /// A task has ended without which the node cannot do its part.
+    Broken,
 }
 
 /// Returns the time for which a stopping server accepts requests after the announcement.
@@ -63,13 +65,13 @@ pub(super) async fn announce_stop(
             tracing::info!(?delay, "stopping: not ready any more, requests are still accepted");
             match timeout(delay, further).await {
                 Ok(StopReason::Signal) => tracing::info!("a further signal ends the shutdown delay"),
-                Ok(StopReason::Superseded) => {
+                Ok(StopReason::Superseded | StopReason::Broken) => {
                     tracing::warn!("the other nodes refuse this node: the shutdown delay ends");
                 }
                 Err(_) => {}
             }
         }
-        StopReason::Signal | StopReason::Superseded => {}
+        StopReason::Signal | StopReason::Superseded | StopReason::Broken => {}
     }
 }
 

@@ -25,6 +25,14 @@ pub(super) fn check_term(view: &View<'_>, term: Option<u64>) -> Result<(), Apply
     if known.term == term { Ok(()) } else { Err(taken(&known).into()) }
 }
 
+/// Checks that a step of a job is of the present term. A step without a term is of the duty node as long as
+/// the duty has not changed: its work may have begun before terms were known.
+pub(super) fn check_worker(view: &View<'_>, node: u64, term: Option<u64>) -> Result<(), ApplyError> {
+    let known = current(view)?;
+    let is_present = term.map_or(known.term == 0 || known.node == node, |term| known.term == term);
+    if is_present { Ok(()) } else { Err(taken(&known).into()) }
+}
+
 fn current(view: &View<'_>) -> Result<Duty, StoreError> {
     Ok(view.get(&Duty::row())?.unwrap_or(Duty::FIRST))
 }

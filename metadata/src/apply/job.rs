@@ -14,6 +14,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, 
     if JobKind::try_from(command.kind).is_err() {
         return Err(malformed("the job has an unknown kind"));
     }
+    duty::check_term(view, command.duty_term)?;
     let row = dataset::row(&command.dataset);
     let mut of: Dataset = view.get(&row)?.ok_or(Reject::NoSuchDataset)?;
     if of.active_job != 0 {
@@ -62,7 +63,12 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
         return Err(Reject::JobEnded.into());
     }
     let Some(step) = &command.step else { return Err(malformed("the job step is empty")) };
-    duty::check_term(view, command.duty_term)?;
+    match step {
+        JobStep::Cancel(_) => duty::check_term(view, command.duty_term)?,
+        JobStep::Acquire(_) | JobStep::Progress(_) | JobStep::End(_) => {
+            duty::check_worker(view, command.node, command.duty_term)?;
+        }
+    }
     // A node of the present term takes over what the duty node before it left.
     let takes_over = command.duty_term.is_some() && matches!(step, JobStep::Acquire(_));
     let is_elsewhere = job.state() == JobState::Running && job.node != command.node && !takes_over;

@@ -47,6 +47,7 @@ impl Bench {
             created_ms: at_ms,
             requested_by: "AK".into(),
             is_scheduled,
+            duty_term: None,
         };
         self.apply(Change::CreateJob(new)).map(job_of)
     }
@@ -174,17 +175,48 @@ fn the_next_duty_node_takes_a_job_over_and_the_former_one_records_nothing_any_mo
 }
 
 #[test]
+fn work_without_a_term_ends_with_the_first_term_of_another_node() {
+    let mut bench = Bench::with_dataset();
+    let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
+    let note = || JobStep::Progress(UpdateJobProgress { progress: JobProgress::default(), cursor: None });
+    bench.step(id, 1, JobStep::Acquire(ClaimJob {})).unwrap();
+    bench.set_duty(1, 1, DutyPhase::Waiting).unwrap();
+    bench.step(id, 1, note()).unwrap();
+    bench.set_duty(2, 2, DutyPhase::Waiting).unwrap();
+    let refused = Err(Reject::DutyTaken { node: 2, term: 2 });
+    assert_eq!(bench.step(id, 1, note()), refused);
+    assert_eq!(bench.end(id, JobState::Failed), refused);
+    assert!(bench.step(id, 0, JobStep::Cancel(CancelJob {})).unwrap().cancel_asked, "a request of a user");
+}
+
+#[test]
+fn a_schedule_of_a_former_duty_node_creates_no_job() {
+    let mut bench = Bench::with_dataset();
+    let create = |duty_term| {
+        let due = CreateJob { dataset: "d".into(), created_ms: 1, duty_term, ..CreateJob::default() };
+        Change::CreateJob(due)
+    };
+    bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
+    assert_eq!(bench.apply(create(Some(0))), Err(Reject::DutyTaken { node: 2, term: 1 }));
+    bench.apply(create(Some(1))).unwrap();
+}
+
+#[test]
 fn a_term_of_duty_begins_once() {
     let mut bench = Bench::default();
     bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
     let refused = Err(Reject::DutyTaken { node: 2, term: 1 });
     assert_eq!(bench.set_duty(3, 1, DutyPhase::Waiting), refused);
     assert_eq!(bench.set_duty(1, 0, DutyPhase::Ended), refused);
-    assert_eq!(bench.set_duty(3, 2, DutyPhase::Writing), refused, "node 2 has not stopped");
+    assert_eq!(bench.set_duty(3, 2, DutyPhase::Acting), refused, "node 2 has not stopped");
     bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
-    bench.set_duty(2, 1, DutyPhase::Writing).unwrap();
+    bench.set_duty(2, 1, DutyPhase::Acting).unwrap();
     bench.set_duty(2, 1, DutyPhase::Ended).unwrap();
-    bench.set_duty(3, 2, DutyPhase::Writing).unwrap();
+    bench.set_duty(3, 2, DutyPhase::Acting).unwrap();
+    let refused = Err(Reject::DutyTaken { node: 3, term: 2 });
+    assert_eq!(bench.set_duty(3, 3, DutyPhase::Acting), refused, "also after a restart");
+    bench.set_duty(3, 2, DutyPhase::Left).unwrap();
+    bench.set_duty(1, 3, DutyPhase::Waiting).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Group 0: versions of the running policy. Each follows the newest by compare and set; the oldest are
 //! deleted.
 
-use super::malformed;
+use super::{duty, malformed};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{
     POLICY_BYTES_MAX, POLICY_FILE_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_FILES_MAX, POLICY_LEARNT_MAX,
@@ -12,6 +12,7 @@ use mlgw_formats::key::{Family, parse_number_key};
 use mlgw_formats::schema::{LearntBound, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 
 pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, ApplyError> {
+    duty::check_term(view, command.duty_term)?;
     let rows = view.range(&Family::Policy.start(), &Family::Policy.end(), POLICY_VERSIONS_MAX + 1)?;
     let newest = rows.last().map(|(row, _)| parse_number_key(Family::Policy, row)).transpose()?.unwrap_or(0);
     if command.after != newest {

@@ -3,8 +3,10 @@
 use super::{apply, seq_of};
 use crate::view::{MemoryRows, RowReader as _, View};
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_VERSIONS_MAX};
-use mlgw_formats::command::{Change, Command, PutPolicy, Reject, Reply};
-use mlgw_formats::schema::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
+use mlgw_formats::command::{Change, Command, PutPolicy, Reject, Reply, SetDuty};
+use mlgw_formats::schema::{
+    Duty, DutyPhase, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, decode, policy,
+};
 
 #[derive(Default)]
 struct Group {
@@ -14,16 +16,19 @@ struct Group {
 
 impl Group {
     fn apply(&mut self, put: PutPolicy) -> Result<PolicyVersion, Reject> {
-        self.index += 1;
-        let mut view = View::new(&self.rows);
-        let command = Command::from(Change::PutPolicy(put));
-        let outcome = apply(&mut view, &command, seq_of(self.index, 0)).unwrap();
-        let (changes, _) = view.into_changes();
-        self.rows.write(changes);
-        outcome.map(|reply| match reply {
+        self.change(Change::PutPolicy(put)).map(|reply| match reply {
             Reply::Policy(version) => *version,
             other => panic!("{other:?}"),
         })
+    }
+
+    fn change(&mut self, change: Change) -> Result<Reply, Reject> {
+        self.index += 1;
+        let mut view = View::new(&self.rows);
+        let outcome = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
+        let (changes, _) = view.into_changes();
+        self.rows.write(changes);
+        outcome
     }
 
     fn version(&self, number: u64) -> Option<PolicyVersion> {
@@ -43,7 +48,17 @@ fn with_files(after: u64, text: &str) -> PutPolicy {
 
 fn naming(after: u64, files: u64) -> PutPolicy {
     let version = PolicyVersion { files, kind: PolicyKind::Freeze as i32, ..PolicyVersion::default() };
-    PutPolicy { version, after, files: None }
+    PutPolicy { version, after, ..PutPolicy::default() }
+}
+
+#[test]
+fn a_former_duty_node_stores_no_version() {
+    let mut group = Group::default();
+    let duty = Duty { node: 2, term: 1, phase: DutyPhase::Waiting as i32 };
+    group.change(Change::SetDuty(SetDuty { duty })).unwrap();
+    let of_term = |term| PutPolicy { duty_term: Some(term), ..with_files(0, "a") };
+    assert_eq!(group.apply(of_term(0)), Err(Reject::DutyTaken { node: 2, term: 1 }));
+    assert_eq!(group.apply(of_term(1)).unwrap().number, 1);
 }
 
 #[test]

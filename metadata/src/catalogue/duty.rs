@@ -1,4 +1,5 @@
-//! Work that runs once per cluster: on the leader of the system group, the duty node.
+//! Work that runs once per cluster on the leader of the system group: sagas, and the releases of bodies. The
+//! duty node usually leads it, but a term of duty is something else: it begins later and ends later.
 //!
 //! A server without peers does this work when it opens. In a cluster each new leader begins again, because
 //! the one before it may have stopped anywhere; every step is repeatable.
@@ -53,7 +54,7 @@ pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<Stop
         let again = match began {
             Ok(()) => None,
             Err(error) => {
-                tracing::warn!(%error, "work of the cluster's duty node did not begin; retrying");
+                tracing::warn!(%error, "work of the leader of the system group did not begin; retrying");
                 Some(RETRY)
             }
         };
@@ -80,7 +81,7 @@ async fn pause(duration: Option<Duration>) {
 
 impl CatalogueInner {
     /// True if this node leads the system group.
-    pub(super) fn is_on_duty(&self) -> bool {
+    pub(super) fn leads_system_group(&self) -> bool {
         self.groups.system().leadership().is_ok()
     }
 

@@ -102,7 +102,7 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
             return;
         }
         // The duty node frees bodies; each new duty node is woken.
-        let next = if inner.is_on_duty() {
+        let next = if inner.leads_system_group() {
             let pass = inner.release_all().await;
             if inner.is_stopping() {
                 return;

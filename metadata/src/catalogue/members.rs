@@ -79,8 +79,8 @@ impl Catalogue {
 
     /// True if this node leads the system group, so that it does what runs once per cluster.
     #[must_use]
-    pub fn is_on_duty(&self) -> bool {
-        self.inner.is_on_duty()
+    pub fn leads_system_group(&self) -> bool {
+        self.inner.leads_system_group()
     }
 
     /// Members of a group, as its leader sees them.

@@ -67,6 +67,8 @@ pub struct Policies {
     /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<Refusals>,
+    /// Term of the duty node of a cluster, which new versions carry.
+    duty_term: Mutex<Option<u64>>,
     /// Result of the last check of the watched files, so that faulty files are refused once.
     last_check: tokio::sync::Mutex<Option<watched_files::WatchedChecksum>>,
 }
@@ -269,6 +271,7 @@ impl Policies {
             running: ArcSwap::from_pointee(running),
             changing: tokio::sync::Mutex::default(),
             refusals: Mutex::default(),
+            duty_term: Mutex::default(),
             last_check: tokio::sync::Mutex::default(),
         });
         if !policies.watched.load().is_empty() {
@@ -281,6 +284,11 @@ impl Policies {
     /// node count.
     pub fn set_watched(&self, watched: WatchedPolicyFiles) {
         self.watched.store(Arc::new(watched));
+    }
+
+    /// Stores versions in this term of duty from now on; `None` on a node that has no term.
+    pub fn set_duty_term(&self, duty_term: Option<u64>) {
+        *self.duty_term.lock() = duty_term;
     }
 
     /// Returns the running policy.
@@ -509,7 +517,8 @@ impl Policies {
         let version = version_of(&running, &draft, &program, self.clock.now().as_millis());
         let has_new_files = draft.files.is_some() && draft.files_version.is_none();
         let files = draft.files.clone().filter(|_| has_new_files);
-        let put = PutPolicy { version, after: newest, files };
+        let duty_term = *self.duty_term.lock();
+        let put = PutPolicy { version, after: newest, files, duty_term };
         let made = self.catalogue.put_policy(put).await.map_err(|error| match error {
             ProposeError::Rejected(Reject::PolicyChanged { newest }) => PolicyError::Changed { newest },
             ProposeError::Rejected(Reject::NoSuchPolicy { number }) => PolicyError::FilesGone(number),

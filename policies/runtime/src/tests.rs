@@ -78,6 +78,7 @@ impl PolicyBench {
             version: mlgw_formats::schema::PolicyVersion::default(),
             after: 1,
             files: Some(mlgw_formats::schema::PolicyFiles { custom, frameworks: vec![] }),
+            duty_term: None,
         };
         catalogue.put_policy(put).await.unwrap();
         self.restart().await;
@@ -273,6 +274,7 @@ async fn an_unnoticed_version_is_loaded_before_the_next_one() {
         version: mlgw_formats::schema::PolicyVersion { is_frozen: true, files: 1, ..Default::default() },
         after: 1,
         files: None,
+        duty_term: None,
     };
     catalogue.put_policy(untold).await.unwrap();
     assert_eq!(bench.apply(&rule("b")).await.unwrap(), 3);

@@ -1,15 +1,16 @@
 //! Tests of the driver over a real catalogue, which one node leads.
 
-use super::{DutyDriver, DutyLease, DutyWork, LEASE, OwnDuty};
+use super::{DutyDriver, DutyLease, DutyWork, LEASE, OwnDuty, is_fittest};
 use crate::admission::Admission;
 use crate::admission::tests::TestMember;
 use crate::services::NodeServices;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use mlgw_common::time::{Instant, SuspendedTime, sleep};
-use mlgw_common::{CheckedClock, Clock, NodeId, SuspensionWatch};
+use mlgw_common::{BucketName, CheckedClock, Clock, NodeId, SplitKeys, SuspensionWatch};
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
-use mlgw_formats::schema::{Duty, DutyPhase};
+use mlgw_formats::schema::{Binding, Duty, DutyPhase};
+use mlgw_metadata::NewBucket;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,13 +26,19 @@ enum Event {
     End,
 }
 
-/// Records what it is told, except for the leases.
+/// Records the calls, except for the leases.
 #[derive(Default)]
 struct RecordedWork {
     events: Mutex<Vec<Event>>,
     lease: Mutex<Option<Instant>>,
     /// Outcomes of some changes are unknown.
     is_doubtful: AtomicBool,
+    /// The next begin fails.
+    fails: AtomicBool,
+    /// An end returns when the lease was extended meanwhile.
+    ends_after_renewal: AtomicBool,
+    /// Not all upstreams are configured.
+    is_unfit: AtomicBool,
 }
 
 impl RecordedWork {
@@ -47,9 +54,17 @@ impl RecordedWork {
 }
 
 impl DutyWork for RecordedWork {
+    fn is_fit(&self) -> bool {
+        !self.is_unfit.load(Relaxed)
+    }
+
     fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), String>> {
         self.events.lock().push(Event::Begin(term));
-        async { Ok(()) }.boxed()
+        let begun = match self.fails.swap(false, Relaxed) {
+            true => Err("a file cannot be read".to_owned()),
+            false => Ok(()),
+        };
+        std::future::ready(begun).boxed()
     }
 
     fn extend(&self, lease: Instant) {
@@ -62,7 +77,14 @@ impl DutyWork for RecordedWork {
 
     fn end(&self) -> BoxFuture<'_, bool> {
         self.events.lock().push(Event::End);
-        std::future::ready(!self.is_doubtful.load(Relaxed)).boxed()
+        let before = *self.lease.lock();
+        async move {
+            while self.ends_after_renewal.load(Relaxed) && *self.lease.lock() == before {
+                sleep(Duration::from_millis(5)).await;
+            }
+            !self.is_doubtful.load(Relaxed)
+        }
+        .boxed()
     }
 }
 
@@ -71,12 +93,17 @@ struct RunningDriver {
     work: Arc<RecordedWork>,
     state: watch::Receiver<OwnDuty>,
     lease: Arc<DutyLease>,
+    services: NodeServices,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl RunningDriver {
     fn start(member: &TestMember) -> Self {
+        Self::start_with(member, Arc::default())
+    }
+
+    fn start_with(member: &TestMember, work: Arc<RecordedWork>) -> Self {
         let catalogue = member.catalogue.clone();
         let clock: Arc<dyn Clock> = member.clock.clone();
         let admission = Admission::new(
@@ -92,14 +119,14 @@ impl RunningDriver {
             own: NodeId(1),
             catalogue,
             probes: Arc::default(),
-            services,
+            services: services.clone(),
             lease: Arc::clone(&lease),
         };
-        let (work, stop) = (Arc::new(RecordedWork::default()), CancellationToken::new());
+        let stop = CancellationToken::new();
         let (sender, state) = watch::channel(OwnDuty::Unknown);
         let shared: Arc<dyn DutyWork> = work.clone();
         let task = tokio::spawn(driver.run(shared, sender, stop.clone()));
-        Self { work, state, lease, stop, task }
+        Self { work, state, lease, services, stop, task }
     }
 
     async fn stop(self) -> Vec<Event> {
@@ -109,18 +136,44 @@ impl RunningDriver {
     }
 }
 
+#[test]
+fn a_node_that_is_unfit_takes_the_duty_only_if_no_other_one_could_have_it() {
+    let (own, others) = (NodeId(1), [NodeId(2), NodeId(3)]);
+    assert!(is_fittest(own, true, &others));
+    assert!(!is_fittest(own, false, &others));
+    assert!(is_fittest(own, false, &[]));
+}
+
 fn duty(node: u64, term: u64, phase: DutyPhase) -> Duty {
     Duty { node, term, phase: phase as i32 }
 }
 
-#[tokio::test]
-async fn the_only_node_has_the_duty_and_each_start_begins_a_term() {
+/// A member that knows terms, after a term that has ended.
+async fn member_at_rest() -> TestMember {
     let member = TestMember::new().await;
     member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
+    member.catalogue.set_duty(duty(1, 0, DutyPhase::Ended)).await.unwrap();
+    member
+}
+
+async fn bind_bucket(member: &TestMember) {
+    let bucket = NewBucket {
+        name: BucketName::new("bound").unwrap(),
+        owner: "owner".into(),
+        region: String::new(),
+        binding: Some(Binding { upstream: "store".into(), ..Binding::default() }),
+        split_keys: SplitKeys::default(),
+    };
+    member.catalogue.create_bucket(bucket).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_only_node_has_the_duty_and_each_start_begins_a_term() {
+    let member = member_at_rest().await;
     for term in [1, 2] {
         let mut driver = RunningDriver::start(&member);
         driver.work.until(&[Event::Begin(Some(term)), Event::Acts]).await;
-        assert_eq!(member.catalogue.duty(), duty(1, term, DutyPhase::Writing));
+        assert_eq!(member.catalogue.duty(), duty(1, term, DutyPhase::Acting));
         driver.state.wait_for(|state| *state == OwnDuty::Here).await.unwrap();
         assert!(driver.work.lease.lock().is_some_and(|lease| lease > Instant::now()));
         let lease = Arc::clone(&driver.lease);
@@ -133,21 +186,65 @@ async fn the_only_node_has_the_duty_and_each_start_begins_a_term() {
 }
 
 #[tokio::test]
-async fn an_end_with_unknown_outcomes_is_not_recorded() {
-    let member = TestMember::new().await;
-    member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
+async fn an_end_with_unknown_outcomes_is_recorded_and_the_next_process_does_not_act_yet() {
+    let member = member_at_rest().await;
     let driver = RunningDriver::start(&member);
     driver.work.until(&[Event::Begin(Some(1)), Event::Acts]).await;
     driver.work.is_doubtful.store(true, Relaxed);
     driver.stop().await;
-    assert_eq!(member.catalogue.duty(), duty(1, 1, DutyPhase::Writing));
+    assert_eq!(member.catalogue.duty(), duty(1, 1, DutyPhase::Left));
+    let mut driver = RunningDriver::start(&member);
+    driver.state.wait_for(|state| *state == OwnDuty::Here).await.unwrap();
+    assert_eq!(member.catalogue.duty(), duty(1, 2, DutyPhase::Waiting));
+    assert_eq!(driver.stop().await, [Event::Begin(Some(2)), Event::End]);
+    assert_eq!(member.catalogue.duty(), duty(1, 2, DutyPhase::Left));
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_that_starts_after_a_kill_does_not_act_yet() {
+    let member = member_at_rest().await;
+    bind_bucket(&member).await;
+    member.catalogue.set_duty(duty(1, 1, DutyPhase::Acting)).await.unwrap();
+    let mut driver = RunningDriver::start(&member);
+    driver.state.wait_for(|state| *state == OwnDuty::Here).await.unwrap();
+    assert_eq!(member.catalogue.duty(), duty(1, 2, DutyPhase::Waiting));
+    assert_eq!(driver.stop().await, [Event::Begin(Some(2)), Event::End]);
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_while_a_term_ends() {
+    let member = member_at_rest().await;
+    let driver = RunningDriver::start(&member);
+    driver.work.until(&[Event::Begin(Some(1)), Event::Acts]).await;
+    driver.work.ends_after_renewal.store(true, Relaxed);
+    driver.stop().await;
+    assert_eq!(member.catalogue.duty(), duty(1, 1, DutyPhase::Ended));
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn a_term_whose_work_does_not_begin_ends_at_once_and_the_node_states_that_it_is_unfit() {
+    let member = member_at_rest().await;
+    let work = Arc::new(RecordedWork::default());
+    work.fails.store(true, Relaxed);
+    let driver = RunningDriver::start_with(&member, work);
+    // No other node is fit, so this one begins again, and need not wait.
+    let events = [Event::Begin(Some(1)), Event::End, Event::Begin(Some(2)), Event::Acts];
+    driver.work.until(&events).await;
+    assert!(driver.services.load().can_have_duty(), "its work has begun");
+    driver.work.is_unfit.store(true, Relaxed);
+    while driver.services.load().can_have_duty() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    driver.stop().await;
     member.stop().await;
 }
 
 #[tokio::test]
 async fn the_duty_ends_when_another_term_begins_and_its_row_stays() {
-    let member = TestMember::new().await;
-    member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
+    let member = member_at_rest().await;
     let driver = RunningDriver::start(&member);
     driver.work.until(&[Event::Begin(Some(1)), Event::Acts]).await;
     let other = duty(2, 2, DutyPhase::Waiting);
@@ -163,13 +260,17 @@ async fn the_duty_ends_when_another_term_begins_and_its_row_stays() {
 #[tokio::test]
 async fn before_terms_are_known_the_duty_begins_without_a_row() {
     let member = TestMember::new().await;
+    bind_bucket(&member).await;
     let driver = RunningDriver::start(&member);
     driver.work.until(&[Event::Begin(None), Event::Acts]).await;
     assert_eq!(member.catalogue.duty(), Duty::FIRST);
-    // The term goes on when terms are known.
+    // The term has no number, so it ends when terms are known. The process has not run for long enough to
+    // know that the one before it sent nothing that may still have an effect.
     member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
-    assert_eq!(driver.stop().await, [Event::Begin(None), Event::Acts, Event::End]);
-    assert_eq!(member.catalogue.duty(), Duty { phase: DutyPhase::Ended as i32, ..Duty::FIRST });
+    let events = [Event::Begin(None), Event::Acts, Event::End, Event::Begin(Some(1))];
+    driver.work.until(&events).await;
+    assert_eq!(member.catalogue.duty(), duty(1, 1, DutyPhase::Waiting));
+    driver.stop().await;
     member.stop().await;
 }
 

@@ -41,6 +41,9 @@ pub struct CreateJob {
     /// done then.
     #[prost(bool, tag = "6")]
     pub is_scheduled: bool,
+    /// Term of the duty node whose schedule is due; rejected if another term has begun. Absent for a request.
+    #[prost(uint64, optional, tag = "7")]
+    pub duty_term: Option<u64>,
 }
 
 /// Advances a job. Replies with [`Reply::Job`](super::Reply::Job).

@@ -14,4 +14,7 @@ pub struct PutPolicy {
     /// Files that the version introduces. Without files the version uses those of the version that it names.
     #[prost(message, optional, tag = "3")]
     pub files: Option<PolicyFiles>,
+    /// Term of the duty node that stores the version; rejected if another term has begun.
+    #[prost(uint64, optional, tag = "4")]
+    pub duty_term: Option<u64>,
 }

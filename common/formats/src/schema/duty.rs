@@ -23,17 +23,20 @@ pub struct Duty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum DutyPhase {
-    /// The node has the duty. A node before it may still write at an origin, so this one does not yet.
+    /// The node has the duty. Writes of an earlier term may still take effect at an origin, so this node does
+    /// not write there yet.
     Waiting = 0,
     /// The node may write at origins.
-    Writing = 1,
-    /// The node has stopped, and knows the outcome of each of its writes at an origin.
-    Ended = 2,
+    Acting = 1,
+    /// The node has stopped. Writes of this term or of an earlier one may still take effect at an origin.
+    Left = 2,
+    /// The node has stopped, and no write of this term or of an earlier one can take effect any more.
+    Ended = 3,
 }
 
 impl Duty {
     /// The duty of a cluster without a row.
-    pub const FIRST: Self = Self { node: NodeId::SINGLE.0, term: 0, phase: DutyPhase::Writing as i32 };
+    pub const FIRST: Self = Self { node: NodeId::SINGLE.0, term: 0, phase: DutyPhase::Acting as i32 };
 
     /// Returns the row's key.
     #[must_use]
@@ -47,25 +50,30 @@ impl Duty {
         NodeId(self.node)
     }
 
-    /// Returns true if `next` may follow: a later phase of this term, or the next term. A node may begin to
-    /// act at once only if the node before it has stopped, or is an earlier process of its own.
+    /// Returns true if `next` may follow: a later phase of this term, or the next term. A term begins with
+    /// acts only after one that has ended. Every other begin waits, also that of the same node: its process
+    /// may be a new one, which does not know what the one before it sent.
     #[must_use]
     pub fn may_be_followed_by(&self, next: &Self) -> bool {
-        use DutyPhase::{Ended, Waiting, Writing};
+        use DutyPhase::{Acting, Ended, Left, Waiting};
         let phases = (self.phase(), next.phase());
-        let is_own = self.node == next.node;
         if self.term == next.term {
-            return is_own && matches!(phases, (Waiting, Writing) | (Writing, Ended));
+            let is_later = matches!(phases, (Waiting, Acting | Left) | (Acting, Left | Ended));
+            return self.node == next.node && is_later;
         }
-        let begins =
-            matches!(phases, (_, Waiting) | (Ended, Writing)) || phases == (Writing, Writing) && is_own;
-        self.term.checked_add(1) == Some(next.term) && begins
+        self.term.checked_add(1) == Some(next.term) && matches!(phases, (_, Waiting) | (Ended, Acting))
+    }
+
+    /// Returns true if the node has stopped: no node has the duty.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase(), DutyPhase::Left | DutyPhase::Ended)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::DutyPhase::{self, Ended, Waiting, Writing};
+    use super::DutyPhase::{self, Acting, Ended, Left, Waiting};
     use super::{Duty, MetaRow};
     use crate::schema::golden;
 
@@ -76,25 +84,31 @@ mod tests {
     #[test]
     fn the_row_has_this_key_and_the_record_these_bytes() {
         assert_eq!(MetaRow::Duty.row(), [0x01, 13]);
-        golden::check(&duty(2, 300, Writing), include_str!("golden/duty.hex"));
+        golden::check(&duty(2, 300, Acting), include_str!("golden/duty.hex"));
     }
 
     #[test]
     fn a_term_goes_through_its_phases_in_order() {
         let follows = |from, to| duty(2, 5, from).may_be_followed_by(&duty(2, 5, to));
-        assert!(follows(Waiting, Writing) && follows(Writing, Ended));
+        assert!(follows(Waiting, Acting) && follows(Acting, Ended));
+        assert!(follows(Waiting, Left) && follows(Acting, Left));
         // One that never acted does not know what the node before it still does.
-        assert!(!follows(Waiting, Ended) && !follows(Ended, Writing) && !follows(Writing, Waiting));
-        assert!(!duty(2, 5, Waiting).may_be_followed_by(&duty(3, 5, Writing)), "another node");
+        assert!(!follows(Waiting, Ended) && !follows(Left, Ended));
+        assert!(!follows(Ended, Acting) && !follows(Left, Acting) && !follows(Acting, Waiting));
+        assert!(!duty(2, 5, Waiting).may_be_followed_by(&duty(3, 5, Acting)), "another node");
     }
 
     #[test]
-    fn another_node_acts_at_once_only_after_one_that_has_stopped() {
-        let follows = |from, to, node| duty(2, 5, from).may_be_followed_by(&duty(node, 6, to));
-        assert!(follows(Ended, Writing, 3) && !follows(Writing, Writing, 3) && !follows(Waiting, Writing, 3));
-        assert!(follows(Writing, Writing, 2) && !follows(Waiting, Writing, 2), "a restart");
-        for from in [Waiting, Writing, Ended] {
-            assert!(follows(from, Waiting, 2) && follows(from, Waiting, 3) && !follows(from, Ended, 3));
+    fn a_term_begins_with_acts_only_after_one_that_has_ended() {
+        for node in [2, 3] {
+            let follows = |from, to| duty(2, 5, from).may_be_followed_by(&duty(node, 6, to));
+            assert!(follows(Ended, Acting));
+            for from in [Waiting, Acting, Left] {
+                assert!(!follows(from, Acting), "{from:?}, node {node}");
+            }
+            for from in [Waiting, Acting, Left, Ended] {
+                assert!(follows(from, Waiting) && !follows(from, Left) && !follows(from, Ended));
+            }
         }
     }
 
@@ -104,5 +118,11 @@ mod tests {
         for term in [4, 5, 7] {
             assert!(!before.may_be_followed_by(&duty(3, term, Waiting)), "{term}");
         }
+    }
+
+    #[test]
+    fn no_node_has_the_duty_after_its_holder_has_stopped() {
+        assert!(duty(2, 5, Left).is_over() && duty(2, 5, Ended).is_over());
+        assert!(!duty(2, 5, Waiting).is_over() && !duty(2, 5, Acting).is_over());
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn healthy() -> ClusterStatus {
         node: NodeId(2),
         duty: Some(NodeId(1)),
         duty_term: 4,
-        duty_phase: DutyPhase::Writing,
+        duty_phase: DutyPhase::Acting,
         nodes: vec![node(1, NodeRole::Storage), node(2, NodeRole::Storage), node(3, NodeRole::Gateway)],
         groups: vec![
             GroupStatus {
@@ -161,6 +161,7 @@ fn each_refusal_of_a_node_that_leaves_has_its_code() {
     let cases = [
         (LeaveError::NoSuchNode { node }, 404, "NoSuchNode"),
         (LeaveError::AtUpstream { node, segments: 3 }, 409, "SegmentsAtUpstream"),
+        (LeaveError::DutyStays { node }, 409, "ClusterVersion"),
         (LeaveError::TooFewNodes { node, left: 2, copies: 3 }, 409, "TooFewNodes"),
         (LeaveError::NotDraining { node }, 409, "NodeNotDrained"),
         (LeaveError::NotDrained { node, segments: 3 }, 409, "NodeNotDrained"),
@@ -211,7 +212,7 @@ fn a_status_has_all_nodes_and_groups() {
     let info = cluster_info(&healthy(), &CopyStatus::default(), NOW);
     assert_schema_of("ClusterInfo", &info);
     assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(1)));
-    assert_eq!((info.duty_term, info.duty_phase), (4, ClusterDutyPhase::Writing));
+    assert_eq!((info.duty_term, info.duty_phase), (4, ClusterDutyPhase::Acting));
     assert_eq!(info.findings, []);
     let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.duty)).collect();
     let expected = [

@@ -5,7 +5,7 @@
 
 use super::JobContext;
 use super::cron::CronSchedule;
-use super::running_job::RunningJob;
+use super::running_job::{JobStopSignals, RunningJob};
 use super::{JobOutcome, JobRun, JobStop, Jobs, kind_name, state_name};
 use mlgw_cache::copies::PinnedCopies;
 use mlgw_common::Timestamp;
@@ -36,9 +36,11 @@ impl Jobs {
             loop {
                 // Subscribed before the check, so that changes during the check are not missed.
                 let changed = jobs.catalogue.job_changed();
-                jobs.check_jobs(&context).await;
+                if jobs.closed.run_until_cancelled(jobs.check_jobs(&context)).await.is_none() {
+                    return;
+                }
                 tokio::select! {
-                    () = jobs.stop.cancelled() => return,
+                    () = jobs.closed.cancelled() => return,
                     () = changed => {}
                     () = mlgw_common::time::sleep(CHECK_INTERVAL) => {}
                 }
@@ -135,6 +137,7 @@ impl Jobs {
                 created_ms: now.as_millis(),
                 requested_by: BY_SCHEDULE.to_owned(),
                 is_scheduled: true,
+                duty_term: self.duty_term,
             };
             // A job that is refused because another one is active remains due, and is created when that one
             // has ended.
@@ -156,10 +159,15 @@ impl Jobs {
     }
 
     fn begin(self: &Arc<Self>, context: &JobContext, dataset: Arc<Dataset>, job: &Job) {
-        let live = Arc::new(RunningJob::new(job, self.stop.clone()));
+        let stop = JobStopSignals {
+            closed: self.closed.clone(),
+            stop: self.stop.clone(),
+            lease: context.lease.clone(),
+        };
+        let live = Arc::new(RunningJob::new(job, stop));
         {
             let mut all = self.live.lock();
-            if self.stop.is_cancelled() || all.len() >= JOBS_RUNNING_MAX {
+            if live.is_frozen() || all.len() >= JOBS_RUNNING_MAX {
                 return;
             }
             all.insert(job.id, Arc::clone(&live));
@@ -240,6 +248,9 @@ impl JobRun {
                 never = recording => match never {},
             }
         };
+        // The failure of a job that stops may be one of the stop.
+        let is_over = outcome == Err(JobStop::Cancelled) || !live.is_frozen();
+        let outcome = if is_over { outcome } else { Err(JobStop::Stopping) };
         let (state, error, found) = match outcome {
             Ok(found) => (JobState::Done, String::new(), found),
             Err(JobStop::Failed(why)) => (JobState::Failed, why, None),

@@ -3,9 +3,10 @@
 use super::JobStop;
 use mlgw_common::time::Instant;
 use mlgw_formats::schema::{Job, JobCursor, JobKind, JobProgress};
+use mlgw_remote::origin::OriginFence;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -16,13 +17,25 @@ const ERRORS_KEPT_MAX: usize = 3;
 pub(super) struct RunningJob {
     pub(super) kind: JobKind,
     pub(super) cancel: CancellationToken,
-    stop: CancellationToken,
+    stop: JobStopSignals,
+    /// Nothing more is recorded of this run.
+    is_frozen: AtomicBool,
     begun: Instant,
     /// Progress at the start of this run.
     before: JobProgress,
     /// Bytes transferred for objects that are not finished yet.
     unfinished_bytes: AtomicU64,
     state: Mutex<RunningJobState>,
+}
+
+/// Reasons for which a job stops without being over.
+pub(super) struct JobStopSignals {
+    /// It ends between two objects, and nothing more is recorded of it.
+    pub(super) closed: CancellationToken,
+    /// It ends at once.
+    pub(super) stop: CancellationToken,
+    /// Permission of the duty node: without a lease, errors are no failures of the job.
+    pub(super) lease: Option<OriginFence>,
 }
 
 /// Bytes transferred for one unfinished object; they count until the object is finished and this value is
@@ -69,7 +82,7 @@ pub struct JobPace {
 }
 
 impl RunningJob {
-    pub(super) fn new(job: &Job, stop: CancellationToken) -> Self {
+    pub(super) fn new(job: &Job, stop: JobStopSignals) -> Self {
         let state = RunningJobState {
             progress: job.progress,
             cursor: job.cursor.clone(),
@@ -79,6 +92,7 @@ impl RunningJob {
             kind: job.kind(),
             cancel: CancellationToken::new(),
             stop,
+            is_frozen: AtomicBool::new(false),
             begun: Instant::now(),
             before: job.progress,
             unfinished_bytes: AtomicU64::new(0),
@@ -86,9 +100,20 @@ impl RunningJob {
         }
     }
 
+    /// True if the job stops without being over. Then nothing more is recorded of this run, also if the lease
+    /// returns: an object may have failed because of the stop, and is visited again later.
+    pub(super) fn is_frozen(&self) -> bool {
+        let JobStopSignals { closed, stop, lease } = &self.stop;
+        let has_lease = lease.as_ref().is_none_or(OriginFence::holds);
+        if closed.is_cancelled() || stop.is_cancelled() || !has_lease {
+            self.is_frozen.store(true, Relaxed);
+        }
+        self.is_frozen.load(Relaxed)
+    }
+
     /// Returns an error if the work has to stop.
     pub(super) fn check(&self) -> Result<(), JobStop> {
-        if self.stop.is_cancelled() {
+        if self.is_frozen() {
             Err(JobStop::Stopping)
         } else if self.cancel.is_cancelled() {
             Err(JobStop::Cancelled)
@@ -100,7 +125,7 @@ impl RunningJob {
     /// Waits until the work has to stop, and returns the reason.
     pub(super) async fn stop_reason(&self) -> JobStop {
         tokio::select! {
-            () = self.stop.cancelled() => JobStop::Stopping,
+            () = self.stop.stop.cancelled() => JobStop::Stopping,
             () = self.cancel.cancelled() => JobStop::Cancelled,
         }
     }
@@ -136,20 +161,28 @@ impl RunningJob {
         state.errors.clear();
     }
 
-    /// Updates the progress.
+    /// Updates the progress, unless the job stops.
     pub(super) fn update(&self, change: impl FnOnce(&mut JobProgress)) {
-        change(&mut self.state.lock().progress);
+        if !self.is_frozen() {
+            change(&mut self.state.lock().progress);
+        }
     }
 
-    /// Updates the progress and moves the cursor past the key `after` of `part`.
+    /// Updates the progress and moves the cursor past the key `after` of `part`, unless the job stops.
     pub(super) fn advance_to(&self, part: u32, after: &str, change: impl FnOnce(&mut JobProgress)) {
+        if self.is_frozen() {
+            return;
+        }
         let mut state = self.state.lock();
         change(&mut state.progress);
         state.cursor = Some(JobCursor { part, after: after.to_owned() });
     }
 
-    /// Records that an object failed.
+    /// Records that an object failed, unless the job stops.
     pub(super) fn record_failure(&self, why: impl FnOnce() -> String) {
+        if self.is_frozen() {
+            return;
+        }
         let mut state = self.state.lock();
         state.progress.failed_objects += 1;
         if state.errors.len() < ERRORS_KEPT_MAX {
@@ -198,9 +231,54 @@ fn pace(now: JobProgress, before: JobProgress, took: Duration) -> JobPace {
 
 #[cfg(test)]
 mod tests {
-    use super::pace;
-    use mlgw_formats::schema::JobProgress;
+    use super::{JobStopSignals, RunningJob, pace};
+    use crate::jobs::JobStop;
+    use mlgw_common::time::Instant;
+    use mlgw_formats::schema::{Job, JobProgress};
+    use mlgw_remote::origin::OriginFence;
     use std::time::Duration;
+    use tokio_util::sync::CancellationToken;
+
+    fn running(closed: &CancellationToken, lease: Option<OriginFence>) -> RunningJob {
+        let stop = JobStopSignals { closed: closed.clone(), stop: CancellationToken::new(), lease };
+        RunningJob::new(&Job::default(), stop)
+    }
+
+    /// Visits an object that fails.
+    fn fail(live: &RunningJob, key: &str) {
+        live.record_failure(|| "no connection".into());
+        live.advance_to(0, key, |_| {});
+    }
+
+    fn recorded(live: &RunningJob) -> (u64, Option<String>) {
+        let (progress, cursor) = live.progress_and_cursor();
+        (progress.failed_objects, cursor.map(|cursor| cursor.after))
+    }
+
+    #[test]
+    fn an_object_that_fails_because_the_job_stops_is_visited_again() {
+        let closed = CancellationToken::new();
+        let live = running(&closed, None);
+        fail(&live, "a");
+        assert_eq!((recorded(&live), live.check()), ((1, Some("a".into())), Ok(())));
+        closed.cancel();
+        fail(&live, "b");
+        assert_eq!((recorded(&live), live.check()), ((1, Some("a".into())), Err(JobStop::Stopping)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_fails_without_the_lease_is_visited_again_also_if_the_lease_returns() {
+        const LEASE: Duration = Duration::from_secs(3);
+        let fence = OriginFence::new();
+        fence.extend(Instant::now() + LEASE);
+        let live = running(&CancellationToken::new(), Some(fence.clone()));
+        assert_eq!(live.check(), Ok(()));
+        mlgw_common::time::sleep(LEASE).await;
+        fail(&live, "a");
+        fence.extend(Instant::now() + LEASE);
+        fail(&live, "b");
+        assert_eq!((recorded(&live), live.check()), ((0, None), Err(JobStop::Stopping)));
+    }
 
     #[test]
     fn remaining_time_is_estimated_from_the_speed_of_this_run() {

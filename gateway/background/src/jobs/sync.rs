@@ -186,8 +186,8 @@ impl JobRun {
             self.live.check()?;
             let gone = self.gone_objects(bucket, source, after.as_deref(), last.as_deref(), &kept);
             let (gone, next) = gone.map_err(|error| JobStop::Failed(error.to_string()))?;
-            for (key, etag) in gone {
-                self.delete(bucket, &key, etag).await?;
+            for (key, etag, seq) in gone {
+                self.delete(bucket, &key, (etag, seq)).await?;
             }
             if next.is_none() {
                 return Ok(());
@@ -206,7 +206,7 @@ impl JobRun {
         after: Option<&str>,
         last: Option<&str>,
         kept: &BTreeSet<String>,
-    ) -> Result<(Vec<(ObjectKey, String)>, Option<String>), ReadError> {
+    ) -> Result<(Vec<(ObjectKey, String, u64)>, Option<String>), ReadError> {
         let from = match after {
             Some(key) => Bound::Excluded(key.as_bytes()),
             None => Bound::Included(source.into.as_bytes()),
@@ -225,7 +225,7 @@ impl JobRun {
             if !kept.contains(key.as_str()) {
                 let object = entry.version()?;
                 if object.imported.is_some_and(|imported| imported.upstream == source.upstream) {
-                    gone.push((key.clone(), object.etag));
+                    gone.push((key.clone(), object.etag, object.seq));
                 }
             }
             seen = Some(key.as_str().to_owned());
@@ -233,9 +233,16 @@ impl JobRun {
         Ok((gone, None))
     }
 
-    async fn delete(&self, bucket: &Bucket, key: &ObjectKey, etag: String) -> Result<(), JobStop> {
+    /// Deletes the version with this ETag and sequence number. A duty node of an earlier term does not delete
+    /// what a later one has imported again.
+    async fn delete(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        (etag, seq): (String, u64),
+    ) -> Result<(), JobStop> {
         let if_match = Some(EtagCondition::one_of(vec![etag]));
-        let conditions = Conditions { if_match, ..Conditions::default() };
+        let conditions = Conditions { if_match, if_match_seq: Some(seq), ..Conditions::default() };
         let change = ObjectChange::Delete(DeleteObject { conditions });
         match self.context.objects.propose_object(bucket, key, self.jobs.clock.now(), change).await {
             Ok(_) => self.live.update(|progress| progress.deleted_objects += 1),

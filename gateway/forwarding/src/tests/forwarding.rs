@@ -39,6 +39,8 @@ struct ForwardingScenario {
     members: Arc<ScriptedMembers>,
     forwarder: Forwarder,
     table: RouteTable,
+    /// Time for which the request has waited before.
+    waited: Duration,
     /// Pieces of the client's body that were read.
     read: Arc<AtomicUsize>,
     /// Bodies of clients that were dropped.
@@ -62,6 +64,7 @@ impl ForwardingScenario {
             forwarder: Forwarder::new(OWN, Arc::new(ScriptedNetwork(Arc::clone(&members))), Arc::default()),
             members,
             table: RouteTable::new(MapEpoch(2), group),
+            waited: Duration::ZERO,
             read: Arc::default(),
             returned: Arc::default(),
         }
@@ -97,7 +100,7 @@ impl ForwardingScenario {
             target: ForwardedTarget::of(target),
             body: DeclaredBody::Unsized,
         };
-        let request = OutgoingRequest { head: &head, context, target, turn: 0, body };
+        let request = OutgoingRequest { head: &head, context, target, turn: 0, waited: self.waited, body };
         self.forwarder.forward(&self.table, request).await
     }
 
@@ -189,6 +192,17 @@ async fn a_member_without_a_free_stream_is_passed_over_and_stays_healthy() {
     assert_eq!(scenario.tried(), [1, 2, 1, 2], "a suspect member would be tried last");
     let totals = scenario.forwarder.counters.totals();
     assert_eq!((totals.accepted, totals.busy, totals.unreachable), (2, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_request_has_waited_before_is_part_of_the_two_seconds() {
+    const LEFT_MS: u64 = 300;
+    let mut scenario = ForwardingScenario::new(&[(1, Behavior::VerdictLate), (2, Behavior::VerdictLate)]);
+    scenario.waited = Duration::from_millis(FORWARD_ACCEPT_WAIT_MS - LEFT_MS);
+    let begin = Instant::now();
+    let error = scenario.put(vec![Ok("a")]).await.err().unwrap();
+    assert_eq!(error.get("Reason"), Some("NoMemberReachable"));
+    assert!(begin.elapsed() <= Duration::from_millis(LEFT_MS + 1), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

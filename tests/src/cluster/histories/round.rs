@@ -330,6 +330,9 @@ fn a_node_that_waits_for_the_leader_forwards_to_a_node_that_serves() {
         assert_eq!(node_of(&read), 2, "{key}");
     }
     links.open();
+    // It has other ports when it serves.
+    cluster.until_ready(NODE);
+    let client = cluster.client(NODE);
     wait_until("the node serves", || {
         let read = cluster.block_on(client.get(BUCKET, "while-it-waits"));
         read.is_ok_and(|read| node_of(&read) == NODE)

@@ -120,7 +120,7 @@ impl OpenSegmentRecovery {
             |record: &SegmentRecord| record.owner().is_some_and(|owner| unreachable.contains(&owner));
         // Any node may recover a segment. A gateway that leads the system group has no replicas.
         let first = nodes.iter().filter(|node| node.is_reachable).map(|node| node.node).min();
-        let coordinates = catalogue.is_on_duty() || first == Some(inner.node);
+        let coordinates = catalogue.leads_system_group() || first == Some(inner.node);
         let others = of_others.into_iter().filter(|record| coordinates && is_due(record));
         let due: Vec<SegmentRecord> = left.into_iter().chain(others).collect();
         self.reported.retain(|segment, _| due.iter().any(|record| record.segment_id() == *segment));

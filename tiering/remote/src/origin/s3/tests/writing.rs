@@ -101,7 +101,7 @@ async fn behind_a_fence_a_write_that_may_be_executed_is_not_sent_again() {
 
 #[tokio::test]
 async fn behind_a_closed_fence_no_change_is_sent_and_reads_go_on() {
-    let (server, fence) = (Server::start(&[DONE, DONE]).await, open_fence());
+    let (server, fence) = (Server::start(&[DONE, DONE, DONE]).await, open_fence());
     let origin = server.fenced(&fence);
     // It waits for a part of the body that does not come.
     let pieces = stream::iter([Ok(Bytes::from_static(b"he"))]).chain(stream::pending()).boxed();
