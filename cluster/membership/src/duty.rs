@@ -8,8 +8,8 @@
 //! - A node begins only in a term whose row it wrote, and stops when it finds another term in the row.
 //! - A node that answers is asked for the duty by the change of the leader, and has time to stop by itself.
 //! - A node acts on an origin at once only if the term before has ended. Otherwise it waits until nothing
-//!   that was sent in earlier terms can have an effect any more. If the node of such a term has not stopped, the
-//!   wait begins with the end of its lease.
+//!   that was sent in earlier terms can have an effect any more. If the node of such a term has not stopped,
+//!   the wait begins with the end of its lease.
 //! - A node waits too after a term of its own, unless this process has known since when nothing can have an
 //!   effect.
 //! - A term without a number, from before terms were known, ends as soon as they are.
@@ -145,8 +145,8 @@ pub enum DutyStep {
 #[must_use]
 pub fn phase_at_end(duty: &Duty, is_complete: bool, act_ms: u64) -> DutyPhase {
     match duty.phase() {
-        DutyPhase::Acting if is_complete && act_ms == 0 => DutyPhase::Ended,
-        DutyPhase::Waiting | DutyPhase::Acting | DutyPhase::Left => DutyPhase::Left,
+        DutyPhase::Active if is_complete && act_ms == 0 => DutyPhase::Ended,
+        DutyPhase::Waiting | DutyPhase::Active | DutyPhase::Left => DutyPhase::Left,
         DutyPhase::Ended => DutyPhase::Ended,
     }
 }
@@ -179,11 +179,11 @@ fn step_of_holder(facts: &DutyFacts, held: HeldDuty) -> DutyStep {
     }
     match duty.phase() {
         DutyPhase::Waiting if held.act_ms == 0 => {
-            DutyStep::Act(Duty { phase: DutyPhase::Acting as i32, ..*duty })
+            DutyStep::Act(Duty { phase: DutyPhase::Active as i32, ..*duty })
         }
         // The answer to an `Act` may have been lost.
-        DutyPhase::Acting if !held.acts => DutyStep::AllowActs,
-        DutyPhase::Waiting | DutyPhase::Acting | DutyPhase::Left | DutyPhase::Ended => DutyStep::Wait,
+        DutyPhase::Active if !held.acts => DutyStep::AllowActs,
+        DutyPhase::Waiting | DutyPhase::Active | DutyPhase::Left | DutyPhase::Ended => DutyStep::Wait,
     }
 }
 
@@ -195,14 +195,14 @@ fn step_of_candidate(facts: &DutyFacts) -> DutyStep {
     };
     let is_own = duty.node_id() == *own;
     match duty.phase() {
-        DutyPhase::Ended => take_over(DutyPhase::Acting, DutyWaits::NONE),
+        DutyPhase::Ended => take_over(DutyPhase::Active, DutyWaits::NONE),
         DutyPhase::Left => take_over(DutyPhase::Waiting, own_waits.unwrap_or(DutyWaits::LEFT)),
-        DutyPhase::Acting if is_own => {
+        DutyPhase::Active if is_own => {
             take_over(DutyPhase::Waiting, own_waits.unwrap_or(facts.restart_waits()))
         }
         // The term may have begun before the lease of another node had ended.
         DutyPhase::Waiting if is_own => take_over(DutyPhase::Waiting, own_waits.unwrap_or(DutyWaits::LOST)),
-        DutyPhase::Waiting | DutyPhase::Acting => match is_given_up(facts, leader.for_ms) {
+        DutyPhase::Waiting | DutyPhase::Active => match is_given_up(facts, leader.for_ms) {
             true => take_over(DutyPhase::Waiting, DutyWaits::LOST),
             false => DutyStep::Wait,
         },

@@ -215,7 +215,7 @@ fn system_leader(
 ) -> Option<NodeId> {
     let preferred = first.filter(|_| match duty.phase() {
         DutyPhase::Waiting | DutyPhase::Left => false,
-        DutyPhase::Acting | DutyPhase::Ended => true,
+        DutyPhase::Active | DutyPhase::Ended => true,
     });
     let holder = Some(duty.node_id()).filter(|_| !duty.is_over());
     let present = holder.into_iter().chain([leader]).filter(|node| fit.contains(node));
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(assigned(&[2, 3]), [1, 1, 1]);
         assert_eq!(assigned(&[1, 2, 3]), assigned(&[]));
         let system = |unfit: &[u64], leader| {
-            system_leader(None, &fit(unfit), &duty(1, DutyPhase::Acting), NodeId(leader), |_| true)
+            system_leader(None, &fit(unfit), &duty(1, DutyPhase::Active), NodeId(leader), |_| true)
         };
         assert_eq!(system(&[1], 1), Some(NodeId(2)), "the duty moves away from a node with a slow disk");
         assert_eq!(system(&[1], 3), Some(NodeId(3)));
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_system_group_is_led_by_the_duty_node_or_stays_where_it_is() {
-        let acting = |node| duty(node, DutyPhase::Acting);
+        let acting = |node| duty(node, DutyPhase::Active);
         assert_eq!(led_by(acting(1), 2, &[1, 2, 4], &[2]), Some(1), "it has the duty already");
         assert_eq!(led_by(acting(1), 2, &[2, 4], &[2]), Some(2), "node 1 is lost");
         // Node 3 stores nothing or leaves; node 2 stops.
@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn the_duty_returns_to_the_first_node_when_that_is_settled_and_the_hand_over_is_complete() {
         let all = [1, 2, 4];
-        assert_eq!(led_by(duty(2, DutyPhase::Acting), 2, &all, &[2]), Some(2), "it has just started");
-        assert_eq!(led_by(duty(2, DutyPhase::Acting), 2, &all, &all), Some(1));
+        assert_eq!(led_by(duty(2, DutyPhase::Active), 2, &all, &[2]), Some(2), "it has just started");
+        assert_eq!(led_by(duty(2, DutyPhase::Active), 2, &all, &all), Some(1));
         assert_eq!(led_by(duty(2, DutyPhase::Waiting), 2, &all, &all), Some(2));
         assert_eq!(led_by(duty(2, DutyPhase::Ended), 1, &all, &all), Some(1));
         assert_eq!(led_by(duty(2, DutyPhase::Left), 2, &all, &all), Some(2), "it has to wait anyway");
-        assert_eq!(led_by(duty(2, DutyPhase::Acting), 2, &[2, 4], &all), Some(2), "it cannot lead");
+        assert_eq!(led_by(duty(2, DutyPhase::Active), 2, &[2, 4], &all), Some(2), "it cannot lead");
     }
 }

@@ -245,7 +245,7 @@ impl DutyDriver {
             sleep(INTERVAL).await;
             return;
         }
-        if duty.phase() == DutyPhase::Acting {
+        if duty.phase() == DutyPhase::Active {
             // Nothing is in doubt before the term begins, also if the answer is lost.
             process.own = Some(OwnTerm::new(duty.term, waits));
         }

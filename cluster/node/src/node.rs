@@ -153,7 +153,7 @@ impl ClusterNode {
     #[must_use]
     pub fn acts_on_duty(&self) -> bool {
         let duty = self.shared.catalogue.duty();
-        let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Acting;
+        let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Active;
         is_own && self.shared.duty_lease.holds()
     }
 

@@ -25,6 +25,9 @@ use std::time::Duration;
 /// Longest time until a node has answered a question to all nodes.
 const PART_MAX: Duration = Duration::from_millis(NODE_PART_MS);
 
+/// Longest time until a node accepts a request. It carries it out after that.
+const ACCEPT_MAX: Duration = PART_MAX;
+
 /// Longest time until the head of the answer of the duty node. A request may list keys for nine minutes.
 const FORWARDED_MAX: Duration = Duration::from_mins(10);
 
@@ -164,11 +167,12 @@ async fn open(
     let stopped = || AdminCallError::NotSent("the transport of this node does not run".to_owned());
     let transport = transport.get().ok_or_else(stopped)?;
     let body = MemberBody::new(Full::new(body).map_err(|never| match never {}));
-    let (head, deadline) = (call.encode(), Instant::now() + wait);
+    let (head, deadline) = (call.encode(), Instant::now() + ACCEPT_MAX);
     let opened = transport.stream(node, StreamClass::Request, ADMIN, head, peer_body(body), deadline).await;
     let opened = opened.map_err(|error| call_error(&error))?;
-    let malformed = || AdminCallError::Unknown("the head of its answer is malformed".to_owned());
-    AdminAnswer::decode(&opened.head, member_body(opened.body)).ok_or_else(malformed)
+    let answer = timeout(wait, AdminAnswer::read(member_body(opened.body))).await;
+    let late = || format!("it gave no answer within {} s", wait.as_secs());
+    answer.unwrap_or_else(|_| Err(late())).map_err(AdminCallError::Unknown)
 }
 
 fn call_error(error: &CallError) -> AdminCallError {

@@ -4,7 +4,7 @@
 //! [`crate::numbers`].
 
 use crate::addresses::answer_addresses;
-use crate::admin_calls::{AdminCall, AdminServer};
+use crate::admin_calls::{AdminAnswer, AdminCall, AdminServer};
 use crate::admission::Admission;
 use crate::contact::answer_contact;
 use crate::numbers::{
@@ -236,8 +236,11 @@ impl NodeServices {
         let refused = || refusal(NOT_SERVING, "this node serves no admin requests: it starts or stops");
         let server = server.ok_or_else(refused)?;
         let call = AdminCall::decode(&stream.head)?;
-        let answer = server.serve(stream.peer, call, member_body(stream.body)).await;
-        Ok(StreamAnswer { head: answer.encode_head(), body: peer_body(answer.body) })
+        let serving = server.serve(stream.peer, call, member_body(stream.body));
+        let answer = serving.map(AdminAnswer::into_stream).flatten_stream();
+        let body = MemberBody::new(StreamBody::new(answer));
+        // Accepted before it is carried out: the body of the request arrives only then.
+        Ok(StreamAnswer { head: Bytes::new(), body: peer_body(body) })
     }
 }
 

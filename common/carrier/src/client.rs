@@ -13,11 +13,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
 use std::sync::Arc;
+use tower::BoxError;
 
 /// Idle connections kept per host.
 const IDLE_MAX: usize = 256;
 
-type BoxError = Box<dyn Error + Send + Sync>;
 type Direct = HttpsConnector<GuardedConnector>;
 type Proxied = HttpsConnector<ProxyConnector<Direct>>;
 

@@ -11,7 +11,6 @@ use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
-use std::error::Error;
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,9 +18,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tower::Service;
+use tower::{BoxError, Service};
 
-type BoxError = Box<dyn Error + Send + Sync>;
 type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 /// Future that resolves when a permission has ended.

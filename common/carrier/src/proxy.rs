@@ -6,17 +6,15 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::Matcher;
-use std::error::Error;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tower::Service;
+use tower::{BoxError, Service};
 
 /// Cloud instance metadata endpoints (IMDS); never reached through a proxy.
 const METADATA_HOSTS: &str =
     "169.254.169.254,169.254.170.2,169.254.170.23,metadata.google.internal,100.100.100.200";
 
-type BoxError = Box<dyn Error + Send + Sync>;
 type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 /// A proxy and the hosts that are reached through it.

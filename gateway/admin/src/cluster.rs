@@ -99,7 +99,7 @@ impl From<TokenError> for ApiError {
 const fn duty_phase(phase: DutyPhase) -> ClusterDutyPhase {
     match phase {
         DutyPhase::Waiting => ClusterDutyPhase::Waiting,
-        DutyPhase::Acting => ClusterDutyPhase::Acting,
+        DutyPhase::Active => ClusterDutyPhase::Active,
         DutyPhase::Left => ClusterDutyPhase::Left,
         DutyPhase::Ended => ClusterDutyPhase::Ended,
     }

@@ -237,7 +237,7 @@ words! {
         /// effect at origins, so the node does not write there yet.
         Waiting = "waiting",
         /// Writes at origins too.
-        Acting = "acting",
+        Active = "active",
         /// Has stopped, while the outcome of a write at an origin was unknown: another node takes over, and
         /// waits before it writes there.
         Left = "left",

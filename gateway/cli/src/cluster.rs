@@ -98,7 +98,7 @@ fn shell_word(word: &str) -> String {
 fn duty(cluster: &ClusterInfo) -> String {
     let Some(node) = cluster.duty else { return "unknown".to_owned() };
     let phase = match cluster.duty_phase {
-        ClusterDutyPhase::Acting => "",
+        ClusterDutyPhase::Active => "",
         ClusterDutyPhase::Waiting => ", which does not write at origins yet",
         ClusterDutyPhase::Left | ClusterDutyPhase::Ended => ", which has stopped: another node takes over",
     };
@@ -276,7 +276,7 @@ mod tests {
             node: 1,
             duty: Some(1),
             duty_term: 4,
-            duty_phase: ClusterDutyPhase::Acting,
+            duty_phase: ClusterDutyPhase::Active,
             waits: Some("node 2 is ready to vote: add a third node, and both get a vote".into()),
             certificate_expires: "2027-11-27T00:00:00.000Z".into(),
             authority_change: None,

@@ -155,7 +155,7 @@ impl ForwardingEdge {
         };
         let answered = {
             let stages = observed.stages();
-            let answer = pin!(self.answer(&head, context, (number, waited), body, &mut observed));
+            let answer = pin!(self.answer(&head, context, number, waited, body, &mut observed));
             follow(stages, answer).await
         };
         let mut response = answered.unwrap_or_else(|error| finish_error(error, &mut observed, &head, &id));
@@ -167,7 +167,8 @@ impl ForwardingEdge {
         &self,
         head: &Parts,
         mut context: ForwardedContext,
-        (turn, waited): (u64, Duration),
+        turn: u64,
+        waited: Duration,
         body: PacedRequestBody,
         observed: &mut Observed,
     ) -> S3Result {

@@ -208,13 +208,13 @@ fn a_term_of_duty_begins_once() {
     let refused = Err(Reject::DutyTaken { node: 2, term: 1 });
     assert_eq!(bench.set_duty(3, 1, DutyPhase::Waiting), refused);
     assert_eq!(bench.set_duty(1, 0, DutyPhase::Ended), refused);
-    assert_eq!(bench.set_duty(3, 2, DutyPhase::Acting), refused, "node 2 has not stopped");
+    assert_eq!(bench.set_duty(3, 2, DutyPhase::Active), refused, "node 2 has not stopped");
     bench.set_duty(2, 1, DutyPhase::Waiting).unwrap();
-    bench.set_duty(2, 1, DutyPhase::Acting).unwrap();
+    bench.set_duty(2, 1, DutyPhase::Active).unwrap();
     bench.set_duty(2, 1, DutyPhase::Ended).unwrap();
-    bench.set_duty(3, 2, DutyPhase::Acting).unwrap();
+    bench.set_duty(3, 2, DutyPhase::Active).unwrap();
     let refused = Err(Reject::DutyTaken { node: 3, term: 2 });
-    assert_eq!(bench.set_duty(3, 3, DutyPhase::Acting), refused, "also after a restart");
+    assert_eq!(bench.set_duty(3, 3, DutyPhase::Active), refused, "also after a restart");
     bench.set_duty(3, 2, DutyPhase::Left).unwrap();
     bench.set_duty(1, 3, DutyPhase::Waiting).unwrap();
 }

@@ -95,7 +95,7 @@ pub(super) struct GroupMemberView {
 impl ClusterView {
     /// True if the duty node may write at origins.
     pub(super) fn duty_acts(&self) -> bool {
-        self.duty_phase == "acting"
+        self.duty_phase == "active"
     }
 
     pub(super) fn node(&self, id: usize) -> Option<&NodeView> {

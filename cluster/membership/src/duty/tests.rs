@@ -6,7 +6,7 @@ use super::{
 };
 use mlgw_common::NodeId;
 use mlgw_formats::schema::Duty;
-use mlgw_formats::schema::DutyPhase::{self, Acting, Ended, Left, Waiting};
+use mlgw_formats::schema::DutyPhase::{self, Active, Ended, Left, Waiting};
 
 fn duty(node: u64, term: u64, phase: DutyPhase) -> Duty {
     Duty { node, term, phase: phase as i32 }
@@ -31,7 +31,7 @@ fn facts() -> DutyFacts {
         is_able: true,
         knows_terms: true,
         leader: leader(2),
-        duty: duty(1, 5, Acting),
+        duty: duty(1, 5, Active),
         holder: Contact::Reachable { for_ms: 9_000 },
         held: None,
         own_waits: None,
@@ -61,7 +61,7 @@ fn the_leader_takes_over_from_a_node_that_is_lost_and_does_not_act_yet() {
 fn a_node_that_answers_has_time_to_stop_and_then_the_leader_acts_at_once() {
     assert_eq!(decide_duty(&facts()), DutyStep::Wait);
     let ended = DutyFacts { duty: duty(1, 5, Ended), ..facts() };
-    assert_eq!(decide_duty(&ended), take_over(Acting, DutyWaits::NONE));
+    assert_eq!(decide_duty(&ended), take_over(Active, DutyWaits::NONE));
     let hangs = DutyFacts { leader: leader_for(2, HAND_OVER_MS), ..facts() };
     assert_eq!(decide_duty(&hangs), take_over(Waiting, DutyWaits::LOST));
 }
@@ -75,7 +75,7 @@ fn after_a_node_that_stopped_in_doubt_the_leader_serves_at_once_and_acts_later()
 
 #[test]
 fn a_restarted_duty_node_does_not_know_what_the_process_before_it_sent() {
-    for (phase, waits) in [(Waiting, DutyWaits::LOST), (Acting, DutyWaits::LEFT), (Left, DutyWaits::LEFT)] {
+    for (phase, waits) in [(Waiting, DutyWaits::LOST), (Active, DutyWaits::LEFT), (Left, DutyWaits::LEFT)] {
         let own = DutyFacts { duty: duty(2, 5, phase), ..facts() };
         assert_eq!(decide_duty(&own), take_over(Waiting, waits));
         assert_eq!(decide_duty(&DutyFacts { leader: leader(1), ..own }), DutyStep::Wait);
@@ -84,7 +84,7 @@ fn a_restarted_duty_node_does_not_know_what_the_process_before_it_sent() {
 
 #[test]
 fn a_restarted_duty_node_of_a_cluster_without_origins_has_nothing_to_wait_for() {
-    let own = DutyFacts { duty: duty(2, 5, Acting), has_origins: false, ..facts() };
+    let own = DutyFacts { duty: duty(2, 5, Active), has_origins: false, ..facts() };
     assert_eq!(decide_duty(&own), take_over(Waiting, DutyWaits::NONE));
     let waiting = DutyFacts { duty: duty(2, 5, Waiting), ..own };
     assert_eq!(decide_duty(&waiting), take_over(Waiting, DutyWaits::LOST), "another node may have a lease");
@@ -93,7 +93,7 @@ fn a_restarted_duty_node_of_a_cluster_without_origins_has_nothing_to_wait_for() 
 #[test]
 fn a_process_waits_only_for_the_rest_of_its_own_term() {
     let rest = DutyWaits { serve_ms: 0, act_ms: 7_000 };
-    for phase in [Waiting, Acting, Left] {
+    for phase in [Waiting, Active, Left] {
         let again = DutyFacts { duty: duty(2, 5, phase), own_waits: Some(rest), ..facts() };
         assert_eq!(decide_duty(&again), take_over(Waiting, rest));
     }
@@ -101,16 +101,16 @@ fn a_process_waits_only_for_the_rest_of_its_own_term() {
 
 #[test]
 fn a_holder_stops_when_another_term_has_begun() {
-    let holder = DutyFacts { duty: duty(2, 5, Acting), held: Some(held(5)), ..facts() };
+    let holder = DutyFacts { duty: duty(2, 5, Active), held: Some(held(5)), ..facts() };
     assert_eq!(decide_duty(&holder), DutyStep::Wait);
-    for other in [duty(1, 6, Waiting), duty(2, 6, Acting), duty(2, 5, Left), duty(2, 5, Ended)] {
+    for other in [duty(1, 6, Waiting), duty(2, 6, Active), duty(2, 5, Left), duty(2, 5, Ended)] {
         assert_eq!(decide_duty(&DutyFacts { duty: other, ..holder }), DutyStep::Stop, "{other:?}");
     }
 }
 
 #[test]
 fn a_holder_hands_over_to_a_leader_that_can_take_over() {
-    let holder = DutyFacts { duty: duty(2, 5, Acting), held: Some(held(5)), leader: leader(3), ..facts() };
+    let holder = DutyFacts { duty: duty(2, 5, Active), held: Some(held(5)), leader: leader(3), ..facts() };
     assert_eq!(decide_duty(&holder), DutyStep::HandOver);
     let gateway = Some(NodeLeader { node: NodeId(3), is_able: false, for_ms: YIELD_MS });
     // The leadership may return.
@@ -132,13 +132,13 @@ fn acts_begin_after_the_waits() {
         ..facts()
     };
     assert_eq!(decide_duty(&waiting(1)), DutyStep::Wait);
-    assert_eq!(decide_duty(&waiting(0)), DutyStep::Act(duty(2, 6, Acting)));
+    assert_eq!(decide_duty(&waiting(0)), DutyStep::Act(duty(2, 6, Active)));
 }
 
 #[test]
 fn acts_are_allowed_by_the_row_also_if_the_answer_to_its_change_was_lost() {
     let acting =
-        DutyFacts { duty: duty(2, 6, Acting), held: Some(HeldDuty { acts: false, ..held(6) }), ..facts() };
+        DutyFacts { duty: duty(2, 6, Active), held: Some(HeldDuty { acts: false, ..held(6) }), ..facts() };
     assert_eq!(decide_duty(&acting), DutyStep::AllowActs);
     assert_eq!(decide_duty(&DutyFacts { held: Some(held(6)), ..acting }), DutyStep::Wait);
 }
@@ -166,9 +166,9 @@ fn a_term_without_a_number_ends_when_terms_are_known() {
 #[test]
 fn a_term_ends_only_if_nothing_of_it_or_of_an_earlier_one_can_have_an_effect() {
     let at_end = |phase, is_complete, act_ms| phase_at_end(&duty(2, 5, phase), is_complete, act_ms);
-    assert_eq!(at_end(Acting, true, 0), Ended);
-    assert_eq!(at_end(Acting, false, 0), Left, "an outcome is unknown");
-    assert_eq!(at_end(Acting, true, 1), Left, "an earlier process may have sent something");
+    assert_eq!(at_end(Active, true, 0), Ended);
+    assert_eq!(at_end(Active, false, 0), Left, "an outcome is unknown");
+    assert_eq!(at_end(Active, true, 1), Left, "an earlier process may have sent something");
     assert_eq!(at_end(Waiting, true, 0), Left, "an earlier term may have an effect");
 }
 

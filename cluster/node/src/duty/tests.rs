@@ -173,7 +173,7 @@ async fn the_only_node_has_the_duty_and_each_start_begins_a_term() {
     for term in [1, 2] {
         let mut driver = RunningDriver::start(&member);
         driver.work.until(&[Event::Begin(Some(term)), Event::Acts]).await;
-        assert_eq!(member.catalogue.duty(), duty(1, term, DutyPhase::Acting));
+        assert_eq!(member.catalogue.duty(), duty(1, term, DutyPhase::Active));
         driver.state.wait_for(|state| *state == OwnDuty::Here).await.unwrap();
         assert!(driver.work.lease.lock().is_some_and(|lease| lease > Instant::now()));
         let lease = Arc::clone(&driver.lease);
@@ -205,7 +205,7 @@ async fn an_end_with_unknown_outcomes_is_recorded_and_the_next_process_does_not_
 async fn a_process_that_starts_after_a_kill_does_not_act_yet() {
     let member = member_at_rest().await;
     bind_bucket(&member).await;
-    member.catalogue.set_duty(duty(1, 1, DutyPhase::Acting)).await.unwrap();
+    member.catalogue.set_duty(duty(1, 1, DutyPhase::Active)).await.unwrap();
     let mut driver = RunningDriver::start(&member);
     driver.state.wait_for(|state| *state == OwnDuty::Here).await.unwrap();
     assert_eq!(member.catalogue.duty(), duty(1, 2, DutyPhase::Waiting));

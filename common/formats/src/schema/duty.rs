@@ -27,7 +27,7 @@ pub enum DutyPhase {
     /// not write there yet.
     Waiting = 0,
     /// The node may write at origins.
-    Acting = 1,
+    Active = 1,
     /// The node has stopped. Writes of this term or of an earlier one may still take effect at an origin.
     Left = 2,
     /// The node has stopped, and no write of this term or of an earlier one can take effect any more.
@@ -36,7 +36,7 @@ pub enum DutyPhase {
 
 impl Duty {
     /// The duty of a cluster without a row.
-    pub const FIRST: Self = Self { node: NodeId::SINGLE.0, term: 0, phase: DutyPhase::Acting as i32 };
+    pub const FIRST: Self = Self { node: NodeId::SINGLE.0, term: 0, phase: DutyPhase::Active as i32 };
 
     /// Returns the row's key.
     #[must_use]
@@ -55,13 +55,13 @@ impl Duty {
     /// may be a new one, which does not know what the one before it sent.
     #[must_use]
     pub fn may_be_followed_by(&self, next: &Self) -> bool {
-        use DutyPhase::{Acting, Ended, Left, Waiting};
+        use DutyPhase::{Active, Ended, Left, Waiting};
         let phases = (self.phase(), next.phase());
         if self.term == next.term {
-            let is_later = matches!(phases, (Waiting, Acting | Left) | (Acting, Left | Ended));
+            let is_later = matches!(phases, (Waiting, Active | Left) | (Active, Left | Ended));
             return self.node == next.node && is_later;
         }
-        self.term.checked_add(1) == Some(next.term) && matches!(phases, (_, Waiting) | (Ended, Acting))
+        self.term.checked_add(1) == Some(next.term) && matches!(phases, (_, Waiting) | (Ended, Active))
     }
 
     /// Returns true if the node has stopped: no node has the duty.
@@ -73,7 +73,7 @@ impl Duty {
 
 #[cfg(test)]
 mod tests {
-    use super::DutyPhase::{self, Acting, Ended, Left, Waiting};
+    use super::DutyPhase::{self, Active, Ended, Left, Waiting};
     use super::{Duty, MetaRow};
     use crate::schema::golden;
 
@@ -84,29 +84,29 @@ mod tests {
     #[test]
     fn the_row_has_this_key_and_the_record_these_bytes() {
         assert_eq!(MetaRow::Duty.row(), [0x01, 13]);
-        golden::check(&duty(2, 300, Acting), include_str!("golden/duty.hex"));
+        golden::check(&duty(2, 300, Active), include_str!("golden/duty.hex"));
     }
 
     #[test]
     fn a_term_goes_through_its_phases_in_order() {
         let follows = |from, to| duty(2, 5, from).may_be_followed_by(&duty(2, 5, to));
-        assert!(follows(Waiting, Acting) && follows(Acting, Ended));
-        assert!(follows(Waiting, Left) && follows(Acting, Left));
+        assert!(follows(Waiting, Active) && follows(Active, Ended));
+        assert!(follows(Waiting, Left) && follows(Active, Left));
         // One that never acted does not know what the node before it still does.
         assert!(!follows(Waiting, Ended) && !follows(Left, Ended));
-        assert!(!follows(Ended, Acting) && !follows(Left, Acting) && !follows(Acting, Waiting));
-        assert!(!duty(2, 5, Waiting).may_be_followed_by(&duty(3, 5, Acting)), "another node");
+        assert!(!follows(Ended, Active) && !follows(Left, Active) && !follows(Active, Waiting));
+        assert!(!duty(2, 5, Waiting).may_be_followed_by(&duty(3, 5, Active)), "another node");
     }
 
     #[test]
     fn a_term_begins_with_acts_only_after_one_that_has_ended() {
         for node in [2, 3] {
             let follows = |from, to| duty(2, 5, from).may_be_followed_by(&duty(node, 6, to));
-            assert!(follows(Ended, Acting));
-            for from in [Waiting, Acting, Left] {
-                assert!(!follows(from, Acting), "{from:?}, node {node}");
+            assert!(follows(Ended, Active));
+            for from in [Waiting, Active, Left] {
+                assert!(!follows(from, Active), "{from:?}, node {node}");
             }
-            for from in [Waiting, Acting, Left, Ended] {
+            for from in [Waiting, Active, Left, Ended] {
                 assert!(follows(from, Waiting) && !follows(from, Left) && !follows(from, Ended));
             }
         }
@@ -123,6 +123,6 @@ mod tests {
     #[test]
     fn no_node_has_the_duty_after_its_holder_has_stopped() {
         assert!(duty(2, 5, Left).is_over() && duty(2, 5, Ended).is_over());
-        assert!(!duty(2, 5, Waiting).is_over() && !duty(2, 5, Acting).is_over());
+        assert!(!duty(2, 5, Waiting).is_over() && !duty(2, 5, Active).is_over());
     }
 }

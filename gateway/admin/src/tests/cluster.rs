@@ -60,7 +60,7 @@ pub(super) fn healthy() -> ClusterStatus {
         node: NodeId(2),
         duty: Some(NodeId(1)),
         duty_term: 4,
-        duty_phase: DutyPhase::Acting,
+        duty_phase: DutyPhase::Active,
         nodes: vec![node(1, NodeRole::Storage), node(2, NodeRole::Storage), node(3, NodeRole::Gateway)],
         groups: vec![
             GroupStatus {
@@ -212,7 +212,7 @@ fn a_status_has_all_nodes_and_groups() {
     let info = cluster_info(&healthy(), &CopyStatus::default(), NOW);
     assert_schema_of("ClusterInfo", &info);
     assert_eq!((info.cluster.as_str(), info.node, info.duty), ("00000000000000ab", 2, Some(1)));
-    assert_eq!((info.duty_term, info.duty_phase), (4, ClusterDutyPhase::Acting));
+    assert_eq!((info.duty_term, info.duty_phase), (4, ClusterDutyPhase::Active));
     assert_eq!(info.findings, []);
     let nodes: Vec<_> = info.nodes.iter().map(|node| (node.id, node.role, node.own, node.duty)).collect();
     let expected = [

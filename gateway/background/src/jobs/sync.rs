@@ -187,7 +187,7 @@ impl JobRun {
             let gone = self.gone_objects(bucket, source, after.as_deref(), last.as_deref(), &kept);
             let (gone, next) = gone.map_err(|error| JobStop::Failed(error.to_string()))?;
             for (key, etag, seq) in gone {
-                self.delete(bucket, &key, (etag, seq)).await?;
+                self.delete(bucket, &key, etag, seq).await?;
             }
             if next.is_none() {
                 return Ok(());
@@ -235,12 +235,7 @@ impl JobRun {
 
     /// Deletes the version with this ETag and sequence number. A duty node of an earlier term does not delete
     /// what a later one has imported again.
-    async fn delete(
-        &self,
-        bucket: &Bucket,
-        key: &ObjectKey,
-        (etag, seq): (String, u64),
-    ) -> Result<(), JobStop> {
+    async fn delete(&self, bucket: &Bucket, key: &ObjectKey, etag: String, seq: u64) -> Result<(), JobStop> {
         let if_match = Some(EtagCondition::one_of(vec![etag]));
         let conditions = Conditions { if_match, if_match_seq: Some(seq), ..Conditions::default() };
         let change = ObjectChange::Delete(DeleteObject { conditions });

@@ -276,7 +276,7 @@ impl World {
         let now_ms = self.now_ms;
         // Nothing was sent in this term, whatever becomes of the change.
         if let Some(process) = &mut self.nodes[index].process
-            && duty.phase() == DutyPhase::Acting
+            && duty.phase() == DutyPhase::Active
         {
             process.take_over(duty.term, waits, now_ms);
         }
