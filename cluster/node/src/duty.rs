@@ -47,7 +47,7 @@ pub trait DutyWork: Send + Sync + 'static {
     fn is_fit(&self) -> bool;
 
     /// Begins a term. `term` is `None` while the commands of the cluster have no terms.
-    fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), String>>;
+    fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), DutyBeginError>>;
 
     /// No other node has the duty before this instant, unless this one hands it over.
     fn extend(&self, lease: Instant);
@@ -58,6 +58,17 @@ pub trait DutyWork: Send + Sync + 'static {
     /// Ends the term. Returns true if the outcome of everything that was sent to an origin is known. Does
     /// nothing if no term has begun. The lease is extended until it returns.
     fn end(&self) -> BoxFuture<'_, bool>;
+}
+
+/// Reason for which a term does not begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DutyBeginError {
+    /// Too few nodes confirm that the rows of this node are the newest. Any other node could have that too.
+    #[error("{0}")]
+    Unconfirmed(String),
+    /// This node cannot do the work.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// Where the duty of this node stands.
@@ -277,8 +288,18 @@ impl DutyDriver {
             return;
         }
         if let Err(error) = work.begin(has_number.then_some(duty.term)).await {
-            tracing::error!(error, "the work of the duty node did not begin; another node is preferred");
-            process.failures.add();
+            match error {
+                DutyBeginError::Unconfirmed(error) => {
+                    tracing::warn!(error, "the work of the duty node did not begin; it is tried again");
+                }
+                DutyBeginError::Failed(error) => {
+                    tracing::error!(
+                        error,
+                        "the work of the duty node did not begin; another node is preferred"
+                    );
+                    process.failures.add();
+                }
+            }
             self.hand_over(&**work, process).await;
             sleep(RETRY).await;
             return;

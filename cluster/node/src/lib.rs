@@ -55,7 +55,7 @@ pub use authorities::AuthorityChange;
 pub use authority::AuthorityRowError;
 pub use connections::ChannelTotals;
 pub use copies::{CopyStatus, LeavingNode};
-pub use duty::DutyWork;
+pub use duty::{DutyBeginError, DutyWork};
 pub use joining::{JoinCluster, JoinClusterError, JoinedNode, join_cluster};
 pub use known_version::known_cluster_version;
 pub use leaving::{DRAIN_COPIES, DRAIN_COPIES_MIN, LeaveError, RemovedNode};

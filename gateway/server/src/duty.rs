@@ -24,7 +24,7 @@ use mlgw_cache::writeback::{WriteBack, WriteBackParts, begin_term};
 use mlgw_common::time::{Instant, timeout};
 use mlgw_config::Config;
 use mlgw_metadata::BarrierScope;
-use mlgw_node::DutyWork;
+use mlgw_node::{DutyBeginError, DutyWork};
 use mlgw_objects::ObjectLayer;
 use mlgw_policy_runtime::{WatchedPolicyFiles, following, watched_files};
 use mlgw_protocol::member::MemberGateway;
@@ -247,13 +247,13 @@ impl DutyWork for StorageDuty {
         bindings.all(|binding| origins.contains(binding.upstream.as_str()))
     }
 
-    fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), String>> {
+    fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), DutyBeginError>> {
         async move {
-            self.until_queues_are_complete(term).await?;
+            self.until_queues_are_complete(term).await.map_err(DutyBeginError::Unconfirmed)?;
             if let Err(error) = self.parts.policies.load_newer().await {
                 tracing::warn!(%error, "the newest policy is not loaded; it is checked again");
             }
-            self.begin_term(term).await.map_err(|error| error.to_string())
+            self.begin_term(term).await.map_err(|error| DutyBeginError::Failed(error.to_string()))
         }
         .boxed()
     }

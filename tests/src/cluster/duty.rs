@@ -35,7 +35,7 @@ const ACTS_MAX: Duration = Duration::from_secs(120);
 
 /// Settings of a server that waits for a body for longer than a take-over takes.
 fn with_patience(setup: ServerSetup) -> ServerSetup {
-    setup.with("s3.body_timeout", "10m")
+    setup.with("limits.body_timeout", "10m")
 }
 
 /// A server with the bucket behind the remote-backed ones.

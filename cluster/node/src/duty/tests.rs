@@ -1,6 +1,6 @@
 //! Tests of the driver over a real catalogue, which one node leads.
 
-use super::{DutyDriver, DutyLease, DutyWork, LEASE, OwnDuty, is_fittest};
+use super::{DutyBeginError, DutyDriver, DutyLease, DutyWork, LEASE, OwnDuty, is_fittest};
 use crate::admission::Admission;
 use crate::admission::tests::TestMember;
 use crate::services::NodeServices;
@@ -34,7 +34,7 @@ struct RecordedWork {
     /// Outcomes of some changes are unknown.
     is_doubtful: AtomicBool,
     /// The next begin fails.
-    fails: AtomicBool,
+    fails: Mutex<Option<DutyBeginError>>,
     /// An end returns when the lease was extended meanwhile.
     ends_after_renewal: AtomicBool,
     /// Not all upstreams are configured.
@@ -58,12 +58,9 @@ impl DutyWork for RecordedWork {
         !self.is_unfit.load(Relaxed)
     }
 
-    fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), String>> {
+    fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), DutyBeginError>> {
         self.events.lock().push(Event::Begin(term));
-        let begun = match self.fails.swap(false, Relaxed) {
-            true => Err("a file cannot be read".to_owned()),
-            false => Ok(()),
-        };
+        let begun = self.fails.lock().take().map_or(Ok(()), Err);
         std::future::ready(begun).boxed()
     }
 
@@ -228,7 +225,7 @@ async fn the_lease_is_renewed_while_a_term_ends() {
 async fn a_term_whose_work_does_not_begin_ends_at_once_and_the_node_states_that_it_is_unfit() {
     let member = member_at_rest().await;
     let work = Arc::new(RecordedWork::default());
-    work.fails.store(true, Relaxed);
+    *work.fails.lock() = Some(DutyBeginError::Failed("a file cannot be read".to_owned()));
     let driver = RunningDriver::start_with(&member, work);
     // No other node is fit, so this one begins again, and need not wait.
     let events = [Event::Begin(Some(1)), Event::End, Event::Begin(Some(2)), Event::Acts];
@@ -236,6 +233,21 @@ async fn a_term_whose_work_does_not_begin_ends_at_once_and_the_node_states_that_
     assert!(driver.services.load().can_have_duty(), "its work has begun");
     driver.work.is_unfit.store(true, Relaxed);
     while driver.services.load().can_have_duty() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    driver.stop().await;
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_stays_fit_if_too_few_others_confirm_its_rows() {
+    let member = member_at_rest().await;
+    let work = Arc::new(RecordedWork::default());
+    *work.fails.lock() = Some(DutyBeginError::Unconfirmed("too few nodes respond".to_owned()));
+    let driver = RunningDriver::start_with(&member, work);
+    let events = [Event::Begin(Some(1)), Event::End, Event::Begin(Some(2)), Event::Acts];
+    while driver.work.events() != events {
+        assert!(driver.services.load().can_have_duty());
         sleep(Duration::from_millis(5)).await;
     }
     driver.stop().await;
