@@ -264,6 +264,14 @@ impl CatalogueInner {
         Ok(())
     }
 
+    /// Writes a record without entries to the log of each group.
+    #[cfg(test)]
+    pub(crate) async fn write_committed(&self) {
+        for group in self.groups.all() {
+            group.write_committed().await;
+        }
+    }
+
     /// Frees all queued bodies except those that a node reads, or may be reading.
     pub(super) async fn release_all(&self) -> Result<ReleasePass, StoreError> {
         let mut pass = ReleasePass::default();

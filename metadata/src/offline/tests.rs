@@ -221,14 +221,20 @@ fn flip(path: &Path, at: usize) {
 
 /// Flips a bit of a write-ahead log: in the third last record with entries, which are needed (the last one
 /// would count as torn by a power loss), or in the first record without entries.
-fn flip_record(path: &Path, with_entries: bool) {
-    let records = wal_frames::read_records(&std::fs::read(path).unwrap()).records;
-    let wanted: Vec<usize> = records
-        .iter()
-        .filter(|(_, record)| entries_in(record).is_empty() != with_entries)
-        .map(|(at, _)| *at)
-        .collect();
-    flip(path, wanted[if with_entries { wanted.len() - 3 } else { 0 }] + 8);
+fn flip_record(log: &Path, with_entries: bool) {
+    for path in files(log, ".log") {
+        let records = wal_frames::read_records(&std::fs::read(&path).unwrap()).records;
+        let wanted: Vec<usize> = records
+            .iter()
+            .filter(|(_, record)| entries_in(record).is_empty() != with_entries)
+            .map(|(at, _)| *at)
+            .collect();
+        let chosen = if with_entries { wanted.len().checked_sub(3) } else { Some(0) };
+        if let Some(at) = chosen.and_then(|chosen| wanted.get(chosen)) {
+            return flip(&path, at + 8);
+        }
+    }
+    panic!("no log has such a record");
 }
 
 fn cut(path: &Path) {
@@ -260,9 +266,9 @@ const DAMAGES: &[Damage] = &[
     ("CURRENT missing", FindingKind::Current, |d, _| std::fs::remove_file(state(d).join("CURRENT")).unwrap()),
     ("no state", FindingKind::Store, |d, _| std::fs::remove_dir_all(state(d)).unwrap()),
     ("an older state", FindingKind::StaleState, |d, old| replace(&state(d), &state(old))),
-    ("a bit of the log", FindingKind::Log, |d, _| flip_record(&files(&log(d), ".log")[0], true)),
+    ("a bit of the log", FindingKind::Log, |d, _| flip_record(&log(d), true)),
     ("a bit of the log that carries no entry", FindingKind::Log, |d, _| {
-        flip_record(&files(&log(d), ".log")[0], false);
+        flip_record(&log(d), false);
     }),
     ("an older log", FindingKind::StaleLog, |d, old| replace(&log(d), &log(old))),
     ("no log", FindingKind::Log, |d, _| std::fs::remove_dir_all(log(d)).unwrap()),
@@ -296,10 +302,10 @@ async fn cut_off(dir: &Path) -> (PathBuf, PathBuf) {
     work(&catalogue, &b, 60).await;
     catalogue.inner().checkpoint_or_log().await;
     catalogue.inner().compact().await.unwrap();
-    catalogue.shutdown().await;
-    // A start writes a vote, which is a record of the log without entries.
-    let catalogue = open(&live).await;
     work(&catalogue, &b, 120).await;
+    // A record of the log without entries, between others.
+    catalogue.inner().write_committed().await;
+    work(&catalogue, &b, 180).await;
     kill(&live, &catalogue, &now).await;
     catalogue.shutdown().await;
     (now, old)

@@ -549,13 +549,18 @@ impl Group {
         if let Err(error) = self.raft.shutdown().await {
             return Err(StoreError(error.to_string()));
         }
-        // A start without it waits for the leader before it applies the last entries.
-        if let Err(error) = self.log.write_committed().await {
-            tracing::info!(group = self.id, %error, "the last committed position was not written");
-        }
+        self.write_committed().await;
         let state = self.state();
         let flushed = tokio::task::spawn_blocking(move || state.flush());
         flushed.await.map_err(|error| StoreError(error.to_string()))?
+    }
+
+    /// Writes the newest committed position without waiting for the next entries. A start without it waits
+    /// for the leader before it applies the last entries.
+    pub(crate) async fn write_committed(&self) {
+        if let Err(error) = self.log.write_committed().await {
+            tracing::info!(group = self.id, %error, "the last committed position was not written");
+        }
     }
 }
 
