@@ -273,7 +273,7 @@ impl Catalogue {
     /// Changes the duty node, or how far it has taken over.
     ///
     /// # Errors
-    /// [`Reject::DutyTaken`](mlgw_formats::command::Reject::DutyTaken) if the present duty may not be
+    /// [`Reject::DutyTaken`] if the present duty may not be
     /// followed by this one; those of [`Catalogue::propose`].
     pub async fn set_duty(&self, duty: Duty) -> Result<(), ProposeError> {
         self.propose_change(Change::SetDuty(SetDuty { duty })).await.map(drop)
@@ -283,7 +283,7 @@ impl Catalogue {
     /// former duty node sent late is not carried out after this.
     ///
     /// # Errors
-    /// [`Reject::TermEnded`](mlgw_formats::command::Reject::TermEnded) if a later term has begun; those of
+    /// [`Reject::TermEnded`] if a later term has begun; those of
     /// [`Catalogue::propose`].
     pub async fn set_bucket_term(&self, bucket: BucketId, duty_term: u64) -> Result<(), ProposeError> {
         let set = SetBucketTerm { bucket_id: bucket.0, duty_term };
