@@ -6,6 +6,7 @@
 //!
 //! Nothing is stored: after a power failure no lease holds.
 
+use crate::limits::DUTY_LEASE_MARGIN_MS;
 use crate::time::{Instant, SuspendedTime, suspended_time};
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -14,10 +15,12 @@ use std::time::Duration;
 /// Suspensions that may stay unnoticed together, less than the margin of every lease.
 const UNNOTICED_MAX: Duration = Duration::from_millis(50);
 
+const _: () = assert!(UNNOTICED_MAX.as_millis() < Duration::from_millis(DUTY_LEASE_MARGIN_MS).as_millis());
+
 /// Suspensions that were found. Pure.
 #[derive(Debug)]
 struct FoundSuspensions {
-    /// Suspended time when it was looked at first, or when the last suspension was found.
+    /// Suspended time at the first check, or when the last suspension was found.
     known: Duration,
     /// No suspension was found since.
     none_since: Instant,

@@ -99,6 +99,7 @@ use mlgw_formats::schema::{
     BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, PartRecord,
     SegmentRecord, SegmentUsage, Upload, decode, object, part, release, upload,
 };
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -241,6 +242,13 @@ impl Catalogue {
         let visible = buckets.range((after, Bound::Unbounded)).map(|(_, bucket)| bucket);
         let owned = visible.filter(|bucket| owner.is_none_or(|owner| bucket.owner == owner));
         owned.filter(|bucket| bucket.state() != BucketState::Creating).take(max).cloned().collect()
+    }
+
+    /// Names of the upstreams of all remote-backed buckets, from memory. They are collected again only after
+    /// a change of a bucket.
+    #[must_use]
+    pub fn bound_upstreams(&self) -> Arc<BTreeSet<String>> {
+        self.inner.resident.bound_upstreams()
     }
 
     /// Current version of `key`: one lookup in memory, or one point read.
@@ -479,6 +487,7 @@ impl Catalogue {
     /// all groups, and a log that begins after them. Every command that any node answered before the call is
     /// in it, and every segment and body to which the copied object groups refer is in the copied system
     /// group, if no segment is released meanwhile. A bucket that is deleted meanwhile may have a mirror left.
+    /// Mirrors of other buckets may be missing or old, until the catalogue is recovered.
     ///
     /// # Errors
     /// If no majority confirms the newest state, the catalogue cannot be read, or the copy not be written.

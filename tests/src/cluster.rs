@@ -5,6 +5,7 @@
 //! - `view`: the cluster as one of its nodes describes it;
 //! - `writers`: clients that write without pause while nodes are killed, and keep what was acknowledged;
 //! - `segment_files`: compares the segment files of nodes;
+//! - `rows`: compares the rows of nodes;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
 //! - `access_keys`: changes of access keys and their rights apply on every node at once;
 //! - `serving`: every storage node serves at once what another one stored, also without its own copy;
@@ -57,6 +58,7 @@ mod recovery;
 mod refusals;
 mod replicas;
 mod restarts;
+mod rows;
 mod segment_files;
 mod serving;
 mod settings;

@@ -1,6 +1,6 @@
 //! Decisions about the duty node: the storage node that does what runs once per cluster.
 //!
-//! Each storage node decides for itself, by the row of the duty node and by what it knows of the others. The
+//! Each storage node decides for itself, by the row of the duty node and by its facts about the others. The
 //! node that leads the system group takes the duty over, each time with a higher term. The caller carries a
 //! step out, collects the facts anew and decides again.
 //!
@@ -10,8 +10,8 @@
 //! - A node acts on an origin at once only if the term before has ended. Otherwise it waits until nothing
 //!   that was sent in earlier terms can have an effect any more. If the node of such a term has not stopped,
 //!   the wait begins with the end of its lease.
-//! - A node waits too after a term of its own, unless this process has known since when nothing can have an
-//!   effect.
+//! - A node waits too after a term of its own, except for the time that has passed in the process that took
+//!   this term over.
 //! - A term without a number, from before terms were known, ends as soon as they are.
 
 use crate::facts::Contact;
@@ -65,7 +65,7 @@ impl DutyWaits {
     pub const LOST: Self = Self { serve_ms: LEASE_WAIT_MS, act_ms: ORIGIN_WAIT_MS };
 }
 
-/// What a storage node knows about the duty.
+/// Facts from which a storage node decides about the duty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DutyFacts {
     /// The node that decides.
@@ -104,7 +104,7 @@ pub struct NodeLeader {
     pub node: NodeId,
     /// True if it can take the duty over: it is an active storage node, and no other node is more fit.
     pub is_able: bool,
-    /// Time for which it leads and could take the duty over, in milliseconds, as far as this node knows.
+    /// Time for which it leads and could take the duty over, in milliseconds, as observed by this node.
     pub for_ms: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Comparison of the settings that all nodes should share. Pure.
 //!
-//! The value that most nodes have counts as right. Among equally many, that of the node with the lowest id
-//! does, so all nodes that know the same name the same ones.
+//! The value that most nodes have counts as right. If several values are equally frequent, that of the node
+//! with the lowest id does. So nodes that have the same answers report the same differences.
 
 use mlgw_common::NodeId;
 use mlgw_formats::node_settings::SettingDigests;

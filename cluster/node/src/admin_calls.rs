@@ -28,7 +28,7 @@ pub struct AdminCall {
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// Access key of the caller, whom this node has authenticated.
+    /// Access key of the caller. The sending node has authenticated it.
     pub access_key: String,
     /// Address of the caller.
     pub from: String,

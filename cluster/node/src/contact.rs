@@ -1,8 +1,7 @@
 //! Contact with a node that does not answer this one: the other nodes are asked if it answers them.
 //!
 //! Each of them calls the node when it is asked, so the answer is not older than the question. A node that
-//! does not answer, or whose version does not know the question, has nothing to say about it. Nothing is
-//! stored.
+//! does not answer, or whose version lacks this call, counts as one without contact. Nothing is stored.
 
 use crate::numbers::{CONTACT, PING, YES};
 use crate::peers::RunningTransport;
@@ -39,8 +38,11 @@ pub(crate) async fn answer_contact(
     Ok(Bytes::from_static(if answer.is_ok() { YES } else { &[] }))
 }
 
-/// Returns the node of a question.
-fn node_of(question: &[u8]) -> Result<NodeId, ServiceRefusal> {
+/// Returns the node of a question about one node.
+///
+/// # Errors
+/// If the question is malformed.
+pub(crate) fn node_of(question: &[u8]) -> Result<NodeId, ServiceRefusal> {
     let id = question.try_into().map(u64::from_be_bytes);
     id.map(NodeId).map_err(|_| refusal(MALFORMED, "the id of a node has 8 bytes"))
 }

@@ -5,7 +5,7 @@
 //! it is counted from before the barrier, so it ends before a node that takes over later has waited for it.
 //!
 //! The row of the duty node is the only lasting state. After a power loss the node that leads the system
-//! group goes on from it. What a process knows of its own terms shortens its waits, and is lost with it.
+//! group goes on from it. What a process remembers of its own terms shortens its waits, and is lost with it.
 
 mod process;
 mod renewal;
@@ -71,12 +71,12 @@ pub enum DutyBeginError {
     Failed(String),
 }
 
-/// Where the duty of this node stands.
+/// State of the duty on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnDuty {
     /// Not decided yet since the start.
     Unknown,
-    /// It runs on no node or on another one, as far as this node knows.
+    /// It runs on no node or on another one, according to the rows of this node.
     Elsewhere,
     /// It runs here.
     Here,
@@ -181,12 +181,8 @@ impl DutyDriver {
             },
             held: process.held(),
             own_waits: process.own_waits(self.own, &duty),
-            has_origins: self.has_origins(),
+            has_origins: !self.catalogue.bound_upstreams().is_empty(),
         }
-    }
-
-    fn has_origins(&self) -> bool {
-        self.catalogue.buckets(None, None, usize::MAX).iter().any(|bucket| bucket.binding.is_some())
     }
 
     /// The leader of the system group. A leadership of this node counts once it can be used.
@@ -332,7 +328,7 @@ impl DutyDriver {
         let duty = self.catalogue.duty();
         let knows_terms = self.catalogue.cluster_version() >= DUTY_CLUSTER_VERSION;
         let Some(waits) = process.own_waits(self.own, &duty).filter(|_| knows_terms) else { return };
-        // Before the end of the lease of another node the row is what the next one must know.
+        // Until the lease of another node has ended, the phase must make the next duty node wait for it.
         if waits.serve_ms == 0 && !duty.is_over() {
             let phase = phase_at_end(&duty, is_complete, waits.act_ms);
             self.record(Duty { phase: phase as i32, ..duty }).await;

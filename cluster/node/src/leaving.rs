@@ -172,8 +172,12 @@ impl ClusterNode {
         self.check_upstream(node).await?;
         let drained = catalogue.drain_node(node, new).await?;
         self.current_node(node).await?;
-        // Another node may have been drained meanwhile.
-        if let Err(error) = check_left(&catalogue.nodes(), node, copies) {
+        // Another node may have been drained meanwhile, or a segment of this one moved to an upstream.
+        let checked = match check_left(&catalogue.nodes(), node, copies) {
+            Ok(()) => self.check_upstream(node).await,
+            refused => refused,
+        };
+        if let Err(error) = checked {
             catalogue.undrain_node(node).await?;
             return Err(error);
         }

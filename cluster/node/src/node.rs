@@ -152,9 +152,7 @@ impl ClusterNode {
     /// True while this node has the duty under a lease, and may write at origins.
     #[must_use]
     pub fn acts_on_duty(&self) -> bool {
-        let duty = self.shared.catalogue.duty();
-        let is_own = duty.node_id() == self.shared.own && duty.phase() == DutyPhase::Active;
-        is_own && self.shared.duty_lease.holds()
+        self.leased_duty() == Some(DutyPhase::Active)
     }
 
     /// Sets the settings of this node that are compared with those of the other nodes. Values stay here.
@@ -165,9 +163,14 @@ impl ClusterNode {
     /// True while this node has the duty under a lease, also if it may not write at origins yet.
     #[must_use]
     pub fn has_duty(&self) -> bool {
+        self.leased_duty().is_some_and(|phase| phase != DutyPhase::Ended)
+    }
+
+    /// The phase of the duty of this node, while it has a lease.
+    fn leased_duty(&self) -> Option<DutyPhase> {
         let duty = self.shared.catalogue.duty();
-        let is_own = duty.node_id() == self.shared.own && duty.phase() != DutyPhase::Ended;
-        is_own && self.shared.duty_lease.holds()
+        let is_leased = duty.node_id() == self.shared.own && self.shared.duty_lease.holds();
+        is_leased.then(|| duty.phase())
     }
 
     /// Marks this node as one that stops: the others transfer no leadership to it, and forward requests to it

@@ -2,7 +2,7 @@
 //! question to all nodes.
 //!
 //! The sending node has authenticated the caller, because the key of the commands on its host is known to it
-//! alone. A node never sends such a request on. A node that does not answer in time is reported as such, so
+//! alone. A node never forwards such a request. A node that does not answer in time is reported as such, so
 //! an answer of the whole cluster never waits for it. Nothing is stored here.
 
 use crate::admin_calls::{AdminAnswer, AdminCall, AdminServer};
@@ -10,9 +10,10 @@ use crate::node::ClusterNode;
 use crate::numbers::ADMIN;
 use crate::peers::RunningTransport;
 use crate::streams::{member_body, peer_body};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Collected, Full, LengthLimitError, Limited};
 use mlgw_common::NodeId;
 use mlgw_common::limits::{NODE_PART_MS, NODES_ASKED_MAX};
 use mlgw_common::time::{Instant, timeout};
@@ -143,17 +144,15 @@ async fn part_of(
 }
 
 /// Reads a body of at most `bytes_max` bytes.
-async fn collect(mut body: MemberBody, bytes_max: usize) -> Result<Bytes, String> {
-    let mut read = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| format!("its answer failed: {error}"))?;
-        let Ok(piece) = frame.into_data() else { continue };
-        if read.len() + piece.len() > bytes_max {
-            return Err(format!("its answer has more than {bytes_max} bytes"));
-        }
-        read.extend_from_slice(&piece);
-    }
-    Ok(read.freeze())
+fn collect(body: MemberBody, bytes_max: usize) -> BoxFuture<'static, Result<Bytes, String>> {
+    let collecting = Limited::new(body, bytes_max).collect();
+    let collected = collecting.map(move |collected| {
+        collected.map(Collected::to_bytes).map_err(|error| match error.is::<LengthLimitError>() {
+            true => format!("its answer has more than {bytes_max} bytes"),
+            false => format!("its answer failed: {error}"),
+        })
+    });
+    collected.boxed()
 }
 
 /// Sends a request, and waits for the head of the answer.

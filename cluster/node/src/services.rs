@@ -6,13 +6,13 @@
 use crate::addresses::answer_addresses;
 use crate::admin_calls::{AdminAnswer, AdminCall, AdminServer};
 use crate::admission::Admission;
-use crate::contact::answer_contact;
+use crate::contact::{answer_contact, node_of};
 use crate::numbers::{
     ADDRESSES, ADMIN, APPEND, CATALOGUE, CLOSE, CONTACT, MEMBER, PING, REPLICA, REQUEST, SETTINGS, SNAPSHOT,
     YES,
 };
 use crate::peers::RunningTransport;
-use crate::refusals::{CATALOGUE_REFUSED, MALFORMED, NOT_SERVING, refusal, unknown};
+use crate::refusals::{CATALOGUE_REFUSED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
 use crate::settings::ComparedSettings;
 use crate::streams::{member_body, peer_body};
@@ -131,7 +131,7 @@ impl NodeServices {
     /// States to the other nodes if this one can do the work of the duty node.
     pub(crate) fn set_fit_for_duty(&self, is_fit: bool) {
         if self.lacks_duty.swap(!is_fit, Ordering::AcqRel) == is_fit {
-            tracing::info!(is_fit, "whether this node can do the work of the duty node");
+            tracing::info!(is_fit, "the fitness of this node for the duty has changed");
         }
     }
 
@@ -204,10 +204,8 @@ impl NodeServices {
 
     /// Answers whether the rows of this node have a node.
     fn answer_member(&self, asked: &[u8]) -> Result<Bytes, ServiceRefusal> {
-        let Ok(id) = asked.try_into().map(u64::from_be_bytes) else {
-            return Err(refusal(MALFORMED, "the id of a node has 8 bytes"));
-        };
-        let is_member = self.catalogue.node_record(NodeId(id)).is_some_and(|record| !record.is_removed());
+        let record = self.catalogue.node_record(node_of(asked)?);
+        let is_member = record.is_some_and(|record| !record.is_removed());
         Ok(Bytes::from_static(if is_member { YES } else { &[] }))
     }
 

@@ -99,7 +99,7 @@ impl SettingsCollector {
         let called = transport.call(node, Channel::Control, SETTINGS, bytes::Bytes::new(), deadline).await;
         let answer = match called {
             Ok(answer) => answer,
-            // It starts, or its version does not know the question.
+            // It starts, or its version lacks this call.
             Err(CallError::Refused { .. }) => return self.settings.record(node, None),
             Err(error) => return tracing::debug!(%node, %error, "a node does not state its settings"),
         };

@@ -140,9 +140,9 @@ impl StatusSources<'_> {
             duty_phase: duty.phase(),
             nodes: nodes
                 .iter()
-                .map(|node| NodeStatus {
-                    differing_settings: differing.remove(&node.node_id()).unwrap_or_default(),
-                    ..self.node_status(node, duty.node_id())
+                .map(|node| {
+                    let differing = differing.remove(&node.node_id()).unwrap_or_default();
+                    self.node_status(node, duty.node_id(), differing)
                 })
                 .collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
@@ -166,7 +166,7 @@ impl StatusSources<'_> {
         authority_change(&self.catalogue.authorities().ok()?, nodes)
     }
 
-    fn node_status(&self, node: &Node, duty: NodeId) -> NodeStatus {
+    fn node_status(&self, node: &Node, duty: NodeId, differing_settings: Vec<String>) -> NodeStatus {
         let id = node.node_id();
         let is_own = id == self.own;
         NodeStatus {
@@ -188,7 +188,7 @@ impl StatusSources<'_> {
             replaced_by: (node.replaced_by != 0).then_some(NodeId(node.replaced_by)),
             load: if is_own { Some(self.services.load()) } else { self.probes.load(id) },
             clock_skew_ms: self.clock_skew_ms(id),
-            differing_settings: Vec::new(),
+            differing_settings,
         }
     }
 

@@ -20,7 +20,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
-type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
+/// Future of a connection.
+pub(crate) type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 /// Future that resolves when a permission has ended.
 pub type PermitEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -58,7 +59,7 @@ impl GuardedConnector {
 }
 
 impl Service<Uri> for GuardedConnector {
-    type Response = GuardedStream<TokioIo<TcpStream>>;
+    type Response = ClientStream<TokioIo<TcpStream>>;
     type Error = BoxError;
     type Future = Connecting<Self::Response>;
 
@@ -73,15 +74,18 @@ impl Service<Uri> for GuardedConnector {
             if guard.is_some() {
                 stream.inner().set_zero_linger()?;
             }
-            Ok(GuardedStream { stream, guard: guard.map(|guard| StreamGuard::new(guard.permit)) })
+            let guard = guard.map(|guard| StreamGuard::new(guard.permit));
+            Ok(ClientStream { stream, guard, is_forwarded: false })
         })
     }
 }
 
 /// A connection.
-pub(crate) struct GuardedStream<T> {
+pub(crate) struct ClientStream<T> {
     stream: T,
     guard: Option<StreamGuard>,
+    /// True if a proxy reads each request and forwards it: its first line then has the whole URL.
+    is_forwarded: bool,
 }
 
 /// Permission of a connection, which ends once and for ever.
@@ -105,21 +109,28 @@ impl StreamGuard {
         }
     }
 
-    /// Has a writer that waits for the socket woken when the permission ends.
+    /// Registers a writer that waits for the socket, so that the end of the permission wakes it.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.has_ended |= self.ended.as_mut().poll(cx).is_ready();
         self.check()
     }
 }
 
-impl<T: Unpin> GuardedStream<T> {
+impl<T> ClientStream<T> {
+    /// Wraps a connection to a proxy, or through its tunnel. What it sends needs no further permission.
+    pub(crate) const fn of_proxy(stream: T, is_forwarded: bool) -> Self {
+        Self { stream, guard: None, is_forwarded }
+    }
+}
+
+impl<T: Unpin> ClientStream<T> {
     /// Writes by `write`, as long as that is permitted.
     fn poll_permitted<R>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
-        let Self { stream, guard } = self.get_mut();
+        let Self { stream, guard, .. } = self.get_mut();
         let Some(guard) = guard else { return write(Pin::new(stream), cx) };
         guard.check()?;
         let written = write(Pin::new(stream), cx);
@@ -130,13 +141,14 @@ impl<T: Unpin> GuardedStream<T> {
     }
 }
 
-impl<T: Connection> Connection for GuardedStream<T> {
+impl<T: Connection> Connection for ClientStream<T> {
     fn connected(&self) -> Connected {
-        self.stream.connected()
+        let connected = self.stream.connected();
+        if self.is_forwarded { connected.proxy(true) } else { connected }
     }
 }
 
-impl<T: Read + Unpin> Read for GuardedStream<T> {
+impl<T: Read + Unpin> Read for ClientStream<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -146,7 +158,7 @@ impl<T: Read + Unpin> Read for GuardedStream<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for GuardedStream<T> {
+impl<T: Write + Unpin> Write for ClientStream<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_permitted(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
@@ -156,7 +168,7 @@ impl<T: Write + Unpin> Write for GuardedStream<T> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, guard } = self.get_mut();
+        let Self { stream, guard, .. } = self.get_mut();
         match guard {
             None => Pin::new(stream).poll_shutdown(cx),
             // An orderly end would follow the bytes that the kernel still has. A reset follows when the

@@ -1,21 +1,17 @@
 //! Connections through an HTTP proxy: `https` URLs by a CONNECT tunnel, `http` URLs by forwarded requests.
 
+use crate::guarded::{ClientStream, Connecting};
 use crate::settings::SettingError;
 use http::{HeaderValue, Uri};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::Matcher;
-use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use tower::{BoxError, Service};
 
 /// Cloud instance metadata endpoints (IMDS); never reached through a proxy.
 const METADATA_HOSTS: &str =
     "169.254.169.254,169.254.170.2,169.254.170.23,metadata.google.internal,100.100.100.200";
-
-type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 /// A proxy and the hosts that are reached through it.
 #[derive(Debug)]
@@ -85,7 +81,7 @@ where
     C::Response: Read + Write + Unpin + Send + 'static,
     C::Future: Send + 'static,
 {
-    type Response = ProxyStream<C::Response>;
+    type Response = ClientStream<C::Response>;
     type Error = BoxError;
     type Future = Connecting<Self::Response>;
 
@@ -96,58 +92,9 @@ where
     fn call(&mut self, target: Uri) -> Self::Future {
         if is_tunneled(&target) {
             let tunnel = self.tunnel.call(target);
-            return Box::pin(async move { Ok(ProxyStream { stream: tunnel.await?, forwards: false }) });
+            return Box::pin(async move { Ok(ClientStream::of_proxy(tunnel.await?, false)) });
         }
         let connection = self.direct.call(self.proxy.clone());
-        Box::pin(async move { Ok(ProxyStream { stream: connection.await?, forwards: true }) })
-    }
-}
-
-/// A connection to a proxy.
-pub(crate) struct ProxyStream<T> {
-    stream: T,
-    /// True if the proxy reads each request: its first line then has the whole URL.
-    forwards: bool,
-}
-
-impl<T: Connection> Connection for ProxyStream<T> {
-    fn connected(&self) -> Connected {
-        self.stream.connected().proxy(self.forwards)
-    }
-}
-
-impl<T: Read + Unpin> Read for ProxyStream<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
-    }
-}
-
-impl<T: Write + Unpin> Write for ProxyStream<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+        Box::pin(async move { Ok(ClientStream::of_proxy(connection.await?, true)) })
     }
 }

@@ -153,8 +153,8 @@ mod tests {
     };
     use crate::command::{
         Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, FreezeBucket, LeaseBodies,
-        ObjectCommand, PlaceSegment, PutNode, PutPolicy, RemoveNode, RemoveSegment, ReportNode, SealSegment,
-        SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
+        ObjectCommand, PlaceSegment, PutNode, PutPolicy, RebindBucket, RemoveNode, RemoveSegment, ReportNode,
+        SealSegment, SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
     };
     use crate::schema::{Duty, Node, Replica};
 
@@ -274,11 +274,16 @@ mod tests {
         let put =
             |duty_term| Command::from(Change::PutPolicy(PutPolicy { duty_term, ..PutPolicy::default() }));
         assert_eq!(check_known(&put(None), 1), Ok(()));
+        let rebind = |duty_term| {
+            Command::from(Change::RebindBucket(RebindBucket { duty_term, ..RebindBucket::default() }))
+        };
+        assert_eq!(check_known(&rebind(None), 1), Ok(()));
         let set = Command::from(Change::SetDuty(SetDuty { duty: Duty::FIRST }));
         let begins = Command::from(Change::SetBucketTerm(SetBucketTerm { bucket_id: 1, duty_term: 1 }));
         let object = Command::from(Change::Object(ObjectCommand::default()));
         assert_eq!(check_known(&object, 1), Ok(()));
-        for later in [step(Some(0)), create(Some(0)), put(Some(0)), set, begins, object.of_term(Some(0))] {
+        let of_term = [step(Some(0)), create(Some(0)), put(Some(0)), rebind(Some(0))];
+        for later in of_term.into_iter().chain([set, begins, object.of_term(Some(0))]) {
             let unknown = LaterCommand { needs: DUTY_CLUSTER_VERSION, known: 4 };
             assert_eq!(check_known(&later, 4), Err(unknown));
             assert_eq!(check_known(&later, 5), Ok(()));

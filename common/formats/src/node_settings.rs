@@ -1,8 +1,8 @@
 //! Digests of the settings that all nodes of a cluster should share.
 //!
-//! A node states them when another one asks. A digest tells equal values from others and contains no value,
-//! so that no secret leaves the node. A setting with its default is left out, so a setting that only a later
-//! version knows makes no difference until it is used. Pure; nothing is stored.
+//! A node sends them to another node on request. Two digests are equal if the values are, and a digest does
+//! not contain its value, so no secret leaves the node. A setting with its default is left out, so a setting
+//! of a later version makes no difference until it is used. Pure; nothing is stored.
 
 use crate::format_error::FormatError;
 use bytes::Bytes;

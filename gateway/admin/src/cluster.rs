@@ -8,6 +8,7 @@ use super::ApiError;
 use super::change::{AuditedAction, AuditedChange, json};
 use super::cluster_authority::authority_change_info;
 use super::context::AdminContext;
+use super::health::finding;
 use super::probes::failed;
 use super::signed::AdminCaller;
 use super::words::{cluster_node_role, cluster_node_state};
@@ -226,10 +227,6 @@ pub(super) fn cluster_findings(status: &ClusterStatus, now: Timestamp) -> Vec<He
     found
 }
 
-fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
-    HealthFinding { severity, what, advice: advice.to_owned() }
-}
-
 fn node_finding(node: &NodeStatus) -> Option<HealthFinding> {
     if node.is_own || node.reachable != Some(false) {
         return None;
@@ -300,19 +297,16 @@ fn slow_finding(node: &NodeStatus) -> Option<HealthFinding> {
 
 /// Returns the finding about a node with other settings than most nodes.
 fn settings_finding(node: &NodeStatus) -> Option<HealthFinding> {
-    if node.differing_settings.is_empty() {
+    let settings = &node.differing_settings;
+    if settings.is_empty() {
         return None;
     }
-    let (named, more) = match node.differing_settings.split_at_checked(SETTINGS_NAMED_MAX) {
-        Some((named, more)) => (named, more.len()),
-        None => (&node.differing_settings[..], 0),
+    let named = settings[..settings.len().min(SETTINGS_NAMED_MAX)].join(", ");
+    let more = match settings.len().saturating_sub(SETTINGS_NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let what = format!(
-        "Settings of {} differ from those of most nodes: {}{more}.",
-        in_sentence(node),
-        named.join(", ")
-    );
+    let what = format!("Settings of {} differ from those of most nodes: {named}{more}.", in_sentence(node));
     let advice = "Compare `mlgw config show` of this node and another one, correct it, and restart the node.";
     Some(finding(Health::Warning, what, advice))
 }

@@ -1,4 +1,4 @@
-//! Forwards requests for what the duty node has from any other node of the cluster to that node.
+//! Forwards requests that only the duty node can carry out from any other node of the cluster to it.
 //!
 //! The receiving node authenticates the caller. The duty node carries the request out and writes its line of
 //! the audit log. It never passes a request on: a node that has lost the duty meanwhile refuses it. A request
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 /// Beginnings of the paths of what belongs to one node: its tiers and its data directory.
 const OF_ONE_NODE: [&str; 2] = ["/v1/tiers", "/v1/store"];
 
-/// Forwards a signed request to the duty node. `one_plan` is locked while a long body is read and sent.
+/// Forwards a signed request to the duty node. `one_plan` is locked while a plan is read and forwarded.
 pub(super) async fn forward(
     cluster: &ClusterNode,
     one_plan: &Mutex<()>,
@@ -69,8 +69,8 @@ pub(super) fn other_node(status: &ClusterStatus, path: &str) -> ApiError {
     let duty = status.nodes.iter().find(|node| node.is_duty && !node.is_own);
     let owner = duty.map_or_else(|| "the duty node".to_owned(), in_sentence);
     let message = format!(
-        "{path} belongs to one node, at present only of {owner}. Send the request to the admin API of that \
-         node: run the command there, or give its URL with --endpoint."
+        "{path} concerns the disks of one node; at present only {owner} serves it. Send the request to the \
+         admin API of that node: run the command there, or give its URL with --endpoint."
     );
     ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message)
 }

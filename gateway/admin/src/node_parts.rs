@@ -1,4 +1,4 @@
-//! Parts of the other nodes of a cluster, of which an answer of the whole cluster is merged.
+//! Parts of the other nodes of a cluster, for answers that cover the whole cluster.
 //!
 //! Every node has the routes `/node/…` for the other nodes, which no listener serves. They answer with the
 //! part of that node alone, so a question is never passed on. A node that does not answer within two seconds

@@ -168,7 +168,8 @@ routes! {
     /// `ForeignUpstream` means that the prefix has the mark of another server.
     post "/v1/upstreams/{upstream}/adopt" => upstreams::adopt,
         200 UpstreamInfo: "The upstream, whose prefix now has this server's mark",
-        errors 404 "NoSuchUpstream", 409 "ForeignUpstream", 409 "NotTakenOver", 502 "UpstreamFailed";
+        errors 404 "NoSuchUpstream", 409 "ForeignUpstream", 409 "NotTakenOver", 421 "OtherNode",
+            502 "UpstreamFailed";
     /// List tiers.
     get "/v1/tiers" => tiers::list,
         200 TierList: "The tiers";

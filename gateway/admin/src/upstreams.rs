@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList, UpstreamOwner};
-use mlgw_common::{SegmentTier, hide_url_secrets};
+use mlgw_common::{NodeId, SegmentTier, hide_url_secrets};
 use mlgw_formats::schema::SegmentRecord;
 use mlgw_remote::upstream::{CheckStep, PrefixOwnership, Upstream, UpstreamError, UpstreamSettings};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ pub(super) async fn adopt(
     let work = async move {
         check_may_adopt(&shared)?;
         let upstream = shared.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
+        check_is_owner(&shared, &name)?;
         let before = json(&shared.upstream_by_name(&name)?)?;
         upstream.adopt().await.map_err(|error| adopt_error(&error))?;
         let after = json(&shared.upstream_by_name(&name)?)?;
@@ -78,6 +79,28 @@ fn check_may_adopt(admin: &Admin) -> Result<(), ApiError> {
     let message = "This server was recovered from a node of a cluster and has not taken over. Check it, stop \
                    it, and run `mlgw cluster recover` with --take-over first.";
     Err(ApiError::new(StatusCode::CONFLICT, "NotTakenOver", message.to_owned()))
+}
+
+/// Checks that this node of a cluster is the one to which the prefix belongs. Another node that adopted it
+/// would stop the deletes of that one.
+fn check_is_owner(admin: &Admin, upstream: &str) -> Result<(), ApiError> {
+    let Some(cluster) = &admin.cluster else { return Ok(()) };
+    let segments = admin.stored.catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
+    if may_own(cluster.id(), upstream, &segments) {
+        return Ok(());
+    }
+    let message = format!(
+        "The duty node, node {}, has no segments at upstream {upstream:?}. Repeat the command when the node \
+         that spills there has the duty.",
+        cluster.id()
+    );
+    Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message))
+}
+
+/// True for the node of a cluster that spills, and for one that owns segments at the upstream.
+fn may_own(node: NodeId, upstream: &str, segments: &[SegmentRecord]) -> bool {
+    node == NodeId::SINGLE
+        || segments.iter().any(|segment| is_in(segment, upstream) && segment.is_owned_by(node))
 }
 
 fn adopt_error(error: &UpstreamError) -> ApiError {
@@ -147,4 +170,19 @@ impl Admin {
 /// Returns true if a replica of the segment is in the given upstream.
 fn is_in(segment: &SegmentRecord, upstream: &str) -> bool {
     segment.replicas.iter().any(|at| at.tier() == Ok(SegmentTier::Upstream) && at.location == upstream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NodeId, SegmentRecord, SegmentTier, may_own};
+    use mlgw_formats::schema::Replica;
+
+    #[test]
+    fn a_prefix_belongs_to_the_node_that_spills_or_owns_segments_there() {
+        let tier = SegmentTier::Upstream.number();
+        let replica = Replica { node: 2, tier, location: "far".into(), ..Replica::default() };
+        let segments = [SegmentRecord { id: 1, replicas: vec![replica], ..SegmentRecord::default() }];
+        let may = |node, upstream| may_own(NodeId(node), upstream, &segments);
+        assert_eq!([may(1, "far"), may(2, "far"), may(3, "far"), may(2, "near")], [true, true, false, false]);
+    }
 }

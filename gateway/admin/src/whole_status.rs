@@ -11,7 +11,7 @@ use mlgw_api::{ClusterNodeReport, Health, HealthFinding, Status};
 use mlgw_common::limits::NODE_STATUS_BYTES_MAX;
 use mlgw_node::{ClusterNode, PartError};
 
-/// Returns the status of the whole cluster, of which `own` is the part of this node.
+/// Returns the status of the whole cluster. `own` is the part of this node.
 pub(super) async fn whole_status(
     own: Status,
     cluster: Option<&ClusterNode>,

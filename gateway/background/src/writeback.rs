@@ -81,7 +81,7 @@ impl Sender {
 }
 
 impl Drop for Sender {
-    /// Nothing is sent any more, also if nobody waited for the end.
+    /// Cancels all sends, also if [`Self::stop`] was not called.
     fn drop(&mut self) {
         self.cancel();
     }

@@ -1,7 +1,7 @@
 //! Load of a server, or of the nodes of a cluster, between two refreshes of `mlgw top`; at the first one,
 //! that of the last minute.
 
-use mlgw_api::{ClusterNodeReport, OperationStatus, RecentStatus, ReportedFigures, Status, SyncStatus};
+use mlgw_api::{ClusterNodeReport, OperationStatus, ReportedFigures, Status};
 use mlgw_common::histogram::{BUCKETS, Durations};
 use std::time::Duration;
 
@@ -20,67 +20,13 @@ pub(super) struct ReportedLoad<'a> {
     pub(super) load: Option<IntervalLoad>,
 }
 
-/// What the load of a server or a node is computed from.
-#[derive(Clone, Copy)]
-struct LoadSource<'a> {
-    started: &'a str,
-    operations: &'a [OperationStatus],
-    recent: &'a RecentStatus,
-    syncs: &'a [SyncStatus],
-    cpu_seconds: f64,
-}
-
-impl<'a> LoadSource<'a> {
-    fn of_server(status: &'a Status) -> Self {
-        Self {
-            started: &status.started,
-            operations: &status.s3.operations,
-            recent: &status.recent,
-            syncs: &status.syncs,
-            cpu_seconds: status.process.cpu_seconds,
-        }
-    }
-
-    fn of_node(figures: &'a ReportedFigures) -> Self {
-        Self {
-            started: &figures.started,
-            operations: &figures.s3.operations,
-            recent: &figures.recent,
-            syncs: &figures.syncs,
-            cpu_seconds: figures.process.cpu_seconds,
-        }
-    }
-
-    fn sync_count(self) -> u64 {
-        self.syncs.iter().map(|sync| sync.count).sum()
-    }
-
-    /// Returns the load since `before`. Counters of another process cannot be compared.
-    fn since(self, before: Option<(Self, Duration)>) -> IntervalLoad {
-        let Some((before, over)) = before.filter(|(before, _)| before.started == self.started) else {
-            return IntervalLoad {
-                seconds: self.recent.seconds,
-                operations: self.recent.operations.clone(),
-                syncs: self.recent.syncs,
-                cpu_seconds: None,
-            };
-        };
-        let grown = self.operations.iter().map(|done| since(done, before.operations));
-        IntervalLoad {
-            seconds: over.as_secs_f64(),
-            operations: grown.filter(|done| done.requests > 0).collect(),
-            syncs: self.sync_count().saturating_sub(before.sync_count()),
-            cpu_seconds: Some((self.cpu_seconds - before.cpu_seconds).max(0.0)),
-        }
-    }
-}
-
 impl IntervalLoad {
     /// Returns the load of the server, or of all nodes of the cluster together.
     pub(super) fn of(now: &Status, before: Option<(&Status, Duration)>) -> Self {
         if now.nodes.is_empty() {
-            let before = before.map(|(before, over)| (LoadSource::of_server(before), over));
-            return LoadSource::of_server(now).since(before);
+            let figures = |status: &Status| ReportedFigures::from(status.clone());
+            let before = before.map(|(before, over)| (figures(before), over));
+            return Self::since(&figures(now), before.as_ref().map(|(before, over)| (before, *over)));
         }
         let nodes = Self::of_nodes(&now.nodes, before);
         Self::sum(nodes.into_iter().filter_map(|node| node.load))
@@ -95,11 +41,31 @@ impl IntervalLoad {
             let figures = report.figures.as_ref()?;
             let then = before.and_then(|(before, over)| {
                 let then = before.nodes.iter().find(|then| then.node == report.node)?;
-                Some((LoadSource::of_node(then.figures.as_ref()?), over))
+                Some((then.figures.as_ref()?, over))
             });
-            Some(LoadSource::of_node(figures).since(then))
+            Some(Self::since(figures, then))
         };
         nodes.iter().map(|report| ReportedLoad { report, load: load(report) }).collect()
+    }
+
+    /// Returns the load since `before`. Counters of another process cannot be compared.
+    fn since(now: &ReportedFigures, before: Option<(&ReportedFigures, Duration)>) -> Self {
+        let Some((before, over)) = before.filter(|(before, _)| before.started == now.started) else {
+            return Self {
+                seconds: now.recent.seconds,
+                operations: now.recent.operations.clone(),
+                syncs: now.recent.syncs,
+                cpu_seconds: None,
+            };
+        };
+        let syncs = |figures: &ReportedFigures| figures.syncs.iter().map(|sync| sync.count).sum::<u64>();
+        let grown = now.s3.operations.iter().map(|done| since(done, &before.s3.operations));
+        Self {
+            seconds: over.as_secs_f64(),
+            operations: grown.filter(|done| done.requests > 0).collect(),
+            syncs: syncs(now).saturating_sub(syncs(before)),
+            cpu_seconds: Some((now.process.cpu_seconds - before.process.cpu_seconds).max(0.0)),
+        }
     }
 
     /// Returns the load of several nodes together, over the longest of their intervals.

@@ -197,10 +197,12 @@ impl Forwarder {
             }
         }
         count(&self.counters.not_accepted);
-        let failed = last.unwrap_or(FailedAttempt {
-            failure: ForwardFailure::NoMember,
-            cause: "the range map has no other member".to_owned(),
-            leader: None,
+        let failed = last.unwrap_or_else(|| {
+            let (failure, cause) = match Instant::now() < until {
+                true => (ForwardFailure::NoMember, "the range map has no other member"),
+                false => (ForwardFailure::Unreachable, "the request has waited on this node for too long"),
+            };
+            FailedAttempt { failure, cause: cause.to_owned(), leader: None }
         });
         Err(failed.failure.error(failed.cause))
     }

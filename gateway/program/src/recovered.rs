@@ -5,7 +5,7 @@ use mlgw_cli::CliError;
 use mlgw_store::{IncompleteObject, RecoveredServer};
 use serde_json::{Value, json};
 
-/// What is left to do with every recovered server.
+/// Steps that remain for every recovered server.
 const STEPS: &str = "\
 Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and run `mlgw cluster \
 recover` with --take-over.
@@ -33,12 +33,12 @@ pub(crate) fn recovered_document(recovered: &RecoveredServer) -> Value {
     })
 }
 
-/// The file with the objects that lack bytes, if there are any.
+/// Returns the path of the list of objects that lack bytes, if there are any.
 fn list_of(recovered: &RecoveredServer) -> Option<String> {
     (!recovered.incomplete.is_empty()).then(|| recovered.list.display().to_string())
 }
 
-/// Describes what is left to do with a recovered server, and lists every object that lacks bytes.
+/// Describes the steps that remain for a recovered server, and lists every object that lacks bytes.
 pub(crate) fn remaining_steps(recovered: &RecoveredServer) -> String {
     let mut text = STEPS.to_owned();
     if let Some(list) = list_of(recovered) {

@@ -114,7 +114,7 @@ impl MemberEdge {
                 handle(gateway, Request::from_parts(head, body), peer).await
             }
             // If no node serves it yet, the forwarder finds that too.
-            Ok(RequestOwner::Here(_) | RequestOwner::Elsewhere(_) | RequestOwner::Nobody) => {
+            Ok(RequestOwner::Here(_) | RequestOwner::Elsewhere(_) | RequestOwner::TakingOver) => {
                 self.forwarding.handle(Request::from_parts(head, body), peer, arrived.elapsed()).await
             }
             Err(error) => refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),
@@ -135,7 +135,7 @@ fn is_left_out(table: &RouteTable, node: NodeId) -> bool {
 }
 
 impl ForwardingEdge {
-    /// Forwards a request, which has waited on this node for so long.
+    /// Forwards a request that has waited on this node for `waited`.
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer, waited: Duration) -> S3Response {
         let (head, body) = request.into_parts();
         let now = self.clock.now();

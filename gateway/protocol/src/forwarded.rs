@@ -97,7 +97,7 @@ impl ForwardedRequests {
                 return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
             }
             Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
-            Ok(Ok(RequestOwner::Nobody)) | Err(_) => {
+            Ok(Ok(RequestOwner::TakingOver)) | Err(_) => {
                 return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
             }
         };

@@ -157,7 +157,7 @@ pub(crate) enum RequestOwner {
     Here(Arc<Gateway>),
     Elsewhere(NodeId),
     /// This node is about to take the bucket over.
-    Nobody,
+    TakingOver,
 }
 
 /// Returns the owner of a request for `target`: the duty node, if the request names a remote-backed bucket,
@@ -179,7 +179,7 @@ pub(crate) async fn owner_of(
             Some(owner) if gateway.member.as_ref().is_none_or(|member| member.own != owner) => {
                 return Ok(RequestOwner::Elsewhere(owner));
             }
-            Some(_) if Instant::now() >= until => return Ok(RequestOwner::Nobody),
+            Some(_) if Instant::now() >= until => return Ok(RequestOwner::TakingOver),
             Some(_) => sleep(TAKE_OVER_PAUSE).await,
         }
     }

@@ -117,13 +117,13 @@ impl StorageParts {
         }
     }
 
-    /// Starts to collect the facts about this server that rules use. Ends with the policies.
+    /// Collects the facts about this server that rules use. Ends with the policies.
     pub(super) fn collect_facts(&self) -> impl Future<Output = ()> + Send + use<> {
         let policy = Arc::downgrade(&self.policies);
         system::run(policy, self.tiers.clone(), self.remote_backed.clone(), Arc::clone(&self.clock))
     }
 
-    /// Starts to learn bounds of the policy. Ends with the policies.
+    /// Learns bounds of the policy. Ends with the policies.
     pub(super) fn learn(&self, config: &Config) -> impl Future<Output = ()> + Send + use<> {
         let policy = Arc::downgrade(&self.policies);
         let every = config.policy.learn_every;

@@ -58,8 +58,8 @@ pub(super) struct StorageDuty {
     /// Clean copies of this process, once a term has begun.
     copies: tokio::sync::Mutex<Option<Copies>>,
     running: tokio::sync::Mutex<Option<RunningTerm>>,
-    /// Follows the policy of the duty node, while that is another one.
-    following: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// Tasks while another node has the duty: following its policy, and collecting facts about this node.
+    following: Mutex<Option<[AbortOnDropHandle<()>; 2]>>,
 }
 
 /// The running parts of a term.
@@ -119,9 +119,12 @@ impl StorageDuty {
         }
     }
 
+    /// Follows the policy of another node. Its rules use the facts about this node in the requests that this
+    /// node serves.
     fn follow(&self) {
         let following = tokio::spawn(following::run(Arc::downgrade(&self.parts.policies)));
-        *self.following.lock() = Some(AbortOnDropHandle::new(following));
+        let facts = tokio::spawn(self.parts.collect_facts());
+        *self.following.lock() = Some([following, facts].map(AbortOnDropHandle::new));
     }
 
     async fn begin_term(&self, term: Option<u64>) -> Result<(), ServeError> {
@@ -180,7 +183,8 @@ impl StorageDuty {
         open_remote_backed(config, lineage, parts, Some(fence), &mut copies).await
     }
 
-    /// Starts to learn, to apply watched files and to collect facts, instead of following another node.
+    /// Starts to learn, to apply watched files and to collect facts, instead of following another node. The
+    /// facts include those about the remote-backed buckets of the term.
     fn start_policy(&self, config: &Config, parts: &StorageParts) -> [AbortOnDropHandle<()>; 3] {
         *self.following.lock() = None;
         parts.policies.set_watched(watched_of(config));
@@ -231,7 +235,7 @@ impl RunningTerm {
 }
 
 impl Drop for RunningTerm {
-    /// Nothing of a term goes on, also if nobody waited for its end.
+    /// Cancels the work of a term whose end was not awaited.
     fn drop(&mut self) {
         self.cancel();
     }
@@ -242,9 +246,7 @@ impl DutyWork for StorageDuty {
         let loaded = self.shared.loaded.load();
         let origins = loaded.config.upstreams.iter().filter(|of| of.kind == UpstreamKind::S3);
         let origins: HashSet<&str> = origins.map(|of| of.name.as_str()).collect();
-        let buckets = self.parts.catalogue.buckets(None, None, usize::MAX);
-        let mut bindings = buckets.iter().filter_map(|bucket| bucket.binding.as_ref());
-        bindings.all(|binding| origins.contains(binding.upstream.as_str()))
+        self.parts.catalogue.bound_upstreams().iter().all(|upstream| origins.contains(upstream.as_str()))
     }
 
     fn begin(&self, term: Option<u64>) -> BoxFuture<'_, Result<(), DutyBeginError>> {

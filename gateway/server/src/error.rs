@@ -75,8 +75,8 @@ pub enum ServeError {
     Superseded,
     /// The task of the duty node has ended.
     #[error(
-        "the part of this node in the duty ended because of an internal error, which the log has: start the \
-         server again"
+        "the task of the duty node ended because of an internal error: see the log, and start the server \
+         again"
     )]
     DutyEnded,
     /// A listener did not open.

@@ -144,7 +144,7 @@ impl RunningServer {
     }
 }
 
-/// What the admin API of a server has for as long as the server runs.
+/// State of the admin API that lasts as long as the server runs. Clones share it.
 #[derive(Clone)]
 pub(super) struct AdminShared {
     pub(super) metrics: Arc<GatewayMetrics>,

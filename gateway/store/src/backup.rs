@@ -130,7 +130,13 @@ fn finish(mut copier: Copier, source: &StoreLocation, clock: &dyn Clock) -> Resu
             copier.add(&path, name)?;
         }
     }
-    for entry in std::fs::read_dir(source.dir.join(AUDIT)).into_iter().flatten().flatten() {
+    let audit = source.dir.join(AUDIT);
+    let entries = match std::fs::read_dir(&audit) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        listed => Some(listed.map_err(StoreVerbError::io(&audit))?),
+    };
+    for entry in entries.into_iter().flatten() {
+        let entry = entry.map_err(StoreVerbError::io(&audit))?;
         let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
         let name = format!("{AUDIT}/{}", entry.file_name().to_string_lossy());
         copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;

@@ -91,7 +91,7 @@ impl BackupPlan {
     /// Returns the local files, if they are all that the backup needs.
     ///
     /// # Errors
-    /// [`StoreVerbError::Missing`] with the segments of which no local file is complete.
+    /// [`StoreVerbError::Missing`] with the segments that no local file has completely.
     pub(super) fn only_local(self, catalogue: &Offline) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
         if self.elsewhere.is_empty() {
             return Ok(self.local);

@@ -5,7 +5,7 @@
 //! Those that no local file has completely are read from the other nodes, and their records are verified.
 //!
 //! A bucket that is deleted while the catalogue is copied may be left in one group only. Then the catalogue
-//! is copied again.
+//! is copied again. Other differences between the groups are ended by the restore.
 
 use super::StoreVerbError;
 use crate::backup_plan::{BackupPlan, CATALOGUE, OtherNodes, UpstreamData, open_copied};
@@ -14,6 +14,7 @@ use crate::incomplete::MissingSegments;
 use crate::location::StoreLocation;
 use mlgw_common::time::{Instant, sleep};
 use mlgw_common::{NodeId, SegmentId};
+use mlgw_formats::schema::SegmentRecord;
 use mlgw_formats::store_files;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::Copier;
@@ -50,7 +51,8 @@ impl ClusterBackup<'_> {
     /// of the others.
     ///
     /// # Errors
-    /// When no majority confirms the newest state, or a segment cannot be read for a minute.
+    /// When no majority confirms the newest state, a segment cannot be read for a minute, or one was spilled
+    /// to an upstream meanwhile.
     pub(super) async fn begin(
         &self,
         watch: &(dyn Fn(&'static str, u64, u64) + Send + Sync),
@@ -133,6 +135,7 @@ impl ClusterBackup<'_> {
             }
             Err(WholeSegmentError::Io(source)) => Err(StoreVerbError::io(path)(source)),
             Err(error @ (WholeSegmentError::NoPeers(_) | WholeSegmentError::Unread { .. })) => {
+                require_on_nodes(&record)?;
                 tracing::warn!(%error, "a backup waits for a segment");
                 Ok(None)
             }
@@ -148,6 +151,12 @@ impl ClusterBackup<'_> {
         });
         found.await.map_or_else(|error| error, StoreVerbError::Missing)
     }
+}
+
+/// Refuses a segment that was spilled after the catalogue was copied: the copy does not name its object, and
+/// the nodes remove their files.
+fn require_on_nodes(record: &SegmentRecord) -> Result<(), StoreVerbError> {
+    if record.is_at_upstream() { Err(StoreVerbError::Spilled(record.segment_id())) } else { Ok(()) }
 }
 
 /// True if a group has a bucket that the system group does not have any more.
@@ -171,8 +180,10 @@ async fn blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use super::{has_deleted_bucket, nameless};
-    use mlgw_formats::schema::Bucket;
+    use super::{has_deleted_bucket, nameless, require_on_nodes};
+    use crate::StoreVerbError;
+    use mlgw_common::{SegmentId, SegmentTier};
+    use mlgw_formats::schema::{Bucket, Replica, SegmentRecord};
     use mlgw_metadata::offline::CatalogueFacts;
     use std::io::{Read as _, Seek as _, Write as _};
 
@@ -183,7 +194,17 @@ mod tests {
         facts.buckets.insert(3, Bucket::default());
         assert!(has_deleted_bucket(&facts));
         facts.buckets.insert(2, Bucket::default());
-        assert!(!has_deleted_bucket(&facts), "bucket 3 has no mirror yet");
+        assert!(!has_deleted_bucket(&facts), "the restore makes the mirror of bucket 3");
+    }
+
+    #[test]
+    fn a_segment_that_was_spilled_since_the_catalogue_was_copied_is_not_waited_for() {
+        let mut record =
+            SegmentRecord { id: 7, replicas: vec![Replica::default()], ..SegmentRecord::default() };
+        assert!(require_on_nodes(&record).is_ok(), "its node may answer again");
+        record.replicas[0].tier = SegmentTier::Upstream.number();
+        let refused = require_on_nodes(&record);
+        assert!(matches!(refused, Err(StoreVerbError::Spilled(SegmentId(7)))), "{refused:?}");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use timeline::{LostTail, accept_lost_tail, adopt};
 
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NodeDescription};
-use mlgw_common::{ClusterId, Lineage, NodeId};
+use mlgw_common::{ClusterId, Lineage, NodeId, SegmentId};
 use mlgw_metadata::CutError;
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::ExpectedServer;
@@ -107,6 +107,9 @@ pub enum StoreVerbError {
     /// Buckets were deleted each time that the catalogue of a cluster was copied.
     #[error("buckets were deleted during each of {0} copies of the catalogue: try again")]
     BucketsDeleted(u32),
+    /// A segment was spilled while a cluster was copied.
+    #[error("segment {0} was spilled to an upstream during the backup: try again")]
+    Spilled(SegmentId),
     /// Bytes of objects are not on disks of this machine.
     #[error(
         "{0} segments are in upstreams, and a backup contains local data only: bring them back first with \

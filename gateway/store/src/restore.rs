@@ -199,8 +199,9 @@ fn sync_all(dir: &Path) -> Result<(), StoreVerbError> {
     if !dir.is_dir() {
         return Ok(());
     }
-    for entry in std::fs::read_dir(dir).map_err(io(dir))?.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+    for entry in std::fs::read_dir(dir).map_err(io(dir))? {
+        let entry = entry.map_err(io(dir))?;
+        if entry.file_type().map_err(io(dir))?.is_dir() {
             sync_all(&entry.path())?;
         }
     }

@@ -273,18 +273,17 @@ impl Catalogue {
     /// Changes the duty node, or how far it has taken over.
     ///
     /// # Errors
-    /// [`Reject::DutyTaken`] if the present duty may not be
-    /// followed by this one; those of [`Catalogue::propose`].
+    /// [`Reject::DutyTaken`] if the present duty may not be followed by this one; those of
+    /// [`Catalogue::propose`].
     pub async fn set_duty(&self, duty: Duty) -> Result<(), ProposeError> {
         self.propose_change(Change::SetDuty(SetDuty { duty })).await.map(drop)
     }
 
-    /// Has changes of keys of a remote-backed bucket rejected that are of an earlier term of duty. One that a
-    /// former duty node sent late is not carried out after this.
+    /// Makes the groups of a remote-backed bucket reject changes of keys that are of an earlier term of duty.
+    /// One that a former duty node sent late is not carried out after this.
     ///
     /// # Errors
-    /// [`Reject::TermEnded`] if a later term has begun; those of
-    /// [`Catalogue::propose`].
+    /// [`Reject::TermEnded`] if a later term has begun; those of [`Catalogue::propose`].
     pub async fn set_bucket_term(&self, bucket: BucketId, duty_term: u64) -> Result<(), ProposeError> {
         let set = SetBucketTerm { bucket_id: bucket.0, duty_term };
         for group in self.inner.groups_of(bucket) {

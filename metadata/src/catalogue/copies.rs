@@ -227,14 +227,14 @@ fn add_links(
     taken: Result<(), String>,
 ) -> Result<(), CopyError> {
     let added = taken.map_err(|error| failed(links, error)).and_then(|()| {
-        let entries = std::fs::read_dir(links).map_err(|source| io(links, source))?;
-        entries.flatten().try_for_each(|entry| {
+        for entry in std::fs::read_dir(links).map_err(|source| io(links, source))? {
+            let entry = entry.map_err(|source| io(links, source))?;
             let file = entry.file_name().to_string_lossy().into_owned();
-            if links::is_process_file(&file) {
-                return Ok(());
+            if !links::is_process_file(&file) {
+                copier.add(&entry.path(), &format!("{name}/{file}"))?;
             }
-            copier.add(&entry.path(), &format!("{name}/{file}"))
-        })
+        }
+        Ok(())
     });
     store_files::remove_dir(links).map_err(|source| io(links, source))?;
     added

@@ -1,5 +1,5 @@
 //! Work that runs once per cluster on the leader of the system group: sagas, and the releases of bodies. The
-//! duty node usually leads it, but a term of duty is something else: it begins later and ends later.
+//! duty node usually leads it, but its term of duty begins later and ends later than its leadership.
 //!
 //! A server without peers does this work when it opens. In a cluster each new leader begins again, because
 //! the one before it may have stopped anywhere; every step is repeatable.

@@ -16,8 +16,8 @@ use mlgw_formats::schema::meta::{ClusterVersion, Counter, MetaRow};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
-    Bucket, Credential, Dataset, Duty, Job, Node, Partition, PolicyVersion, SegmentRecord, decode, job,
-    partition, segment,
+    Bucket, BucketState, Credential, Dataset, Duty, Job, Node, Partition, PolicyVersion, SegmentRecord,
+    decode, job, partition, segment,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -60,6 +60,9 @@ pub(crate) struct Resident {
     cluster_version: AtomicU32,
     duty: RwLock<Duty>,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
+    /// Upstreams of the remote-backed buckets; `None` from a change of `buckets` until they are read again.
+    /// Locked before `buckets`.
+    bound_upstreams: Mutex<Option<Arc<BTreeSet<String>>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
     /// Nodes by id, removed ones that have a row included.
     pub(super) nodes: RwLock<BTreeMap<NodeId, Arc<Node>>>,
@@ -100,6 +103,7 @@ impl Resident {
             cluster_version: AtomicU32::new(FIRST_CLUSTER_VERSION),
             duty: RwLock::new(Duty::FIRST),
             buckets: RwLock::default(),
+            bound_upstreams: Mutex::default(),
             credentials: RwLock::default(),
             nodes: RwLock::default(),
             next_node: AtomicU64::default(),
@@ -212,6 +216,24 @@ impl Resident {
         self.buckets.read().get(name).cloned()
     }
 
+    /// The upstreams of the remote-backed buckets, without buckets that are being created.
+    pub(super) fn bound_upstreams(&self) -> Arc<BTreeSet<String>> {
+        let mut known = self.bound_upstreams.lock();
+        let upstreams = known.get_or_insert_with(|| {
+            let buckets = self.buckets.read();
+            let visible = buckets.values().filter(|bucket| bucket.state() != BucketState::Creating);
+            let bindings = visible.filter_map(|bucket| bucket.binding.as_ref());
+            Arc::new(bindings.map(|binding| binding.upstream.clone()).collect())
+        });
+        Arc::clone(upstreams)
+    }
+
+    /// Publishes a change of `buckets`.
+    fn buckets_changed(&self) {
+        *self.bound_upstreams.lock() = None;
+        self.bucket_changed.notify_waiters();
+    }
+
     pub(crate) fn credential(&self, access_key: &str) -> Option<Arc<Credential>> {
         self.credentials.read().get(access_key).cloned()
     }
@@ -228,7 +250,7 @@ impl Resident {
         match row.first().copied() {
             Some(byte) if byte == Family::Bucket as u8 => {
                 set(&self.buckets, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
-                self.bucket_changed.notify_waiters();
+                self.buckets_changed();
             }
             Some(byte) if byte == Family::Credential as u8 => {
                 set(&self.credentials, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
@@ -386,7 +408,7 @@ impl Watcher for Resident {
         *self.policies.write() = fresh.policies.into_inner();
         // Another group may hold the objects of a range now.
         self.objects.clear();
-        self.bucket_changed.notify_waiters();
+        self.buckets_changed();
         self.node_changed.notify_waiters();
         self.job_changed.notify_waiters();
         // After the nodes: an id below it without a row is that of a removed node.

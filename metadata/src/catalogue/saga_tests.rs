@@ -230,6 +230,8 @@ async fn rebinding_is_idempotent_and_requires_the_current_binding() {
     };
     let new = NewBucket { region: "r".into(), binding: Some(to("old")), ..new_bucket("alpha") };
     let alpha = catalogue.create_bucket(new).await.unwrap();
+    let upstreams = || Vec::from_iter(catalogue.bound_upstreams().iter().cloned());
+    assert_eq!(upstreams(), ["old"]);
     let native = bucket(&catalogue, "native").await;
     let refused = catalogue.rebind_bucket(&native, to("old"), to("new"), None).await;
     assert_eq!(refused, Err(ProposeError::Rejected(Reject::BucketBusy)), "it is not bound at all");
@@ -240,10 +242,13 @@ async fn rebinding_is_idempotent_and_requires_the_current_binding() {
         let moved = catalogue.rebind_bucket(&alpha, to("old"), to("new"), None).await.unwrap();
         assert_eq!((moved.binding.clone(), moved.epoch), (Some(to("new")), alpha.epoch));
         assert_eq!(catalogue.bucket("alpha").unwrap(), moved);
+        assert_eq!(upstreams(), ["new"]);
     }
     let catalogue = kill_and_reopen(catalogue, &one, &two).await;
     assert_eq!(catalogue.bucket("alpha").unwrap().binding, Some(to("new")));
+    assert_eq!(catalogue.bound_upstreams().len(), 1);
     catalogue.delete_bucket(&name("alpha")).await.unwrap();
+    assert!(catalogue.bound_upstreams().is_empty());
     let refused = catalogue.rebind_bucket(&alpha, to("new"), to("old"), None).await;
     assert_eq!(refused, Err(ProposeError::Rejected(Reject::NoSuchBucket)));
     catalogue.shutdown().await;

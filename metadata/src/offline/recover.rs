@@ -5,6 +5,10 @@
 //! were not known to be committed: a majority may have acknowledged them. The node becomes node 1 and the
 //! only voter. Ids of bodies and segments continue far above those that the other nodes may have given out.
 //!
+//! The states of the groups may be of different times: of a node that was behind in one of them, or of a
+//! backup. Creations and deletions of buckets are continued by the first start. The mirrors of active buckets
+//! are brought in line with the system group here, because no saga does that.
+//!
 //! Invariants: nothing in the old directory is changed. The new catalogue is checked as a start would check
 //! it. After a power loss the new directory is complete if this had returned; the caller decides which of
 //! them counts.
@@ -22,11 +26,13 @@ use mlgw_common::{Identity, Lineage, NodeId, SegmentTier, Timestamp};
 use mlgw_formats::command::{BeginIncarnation, Change, Command};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Member, MembershipRecord, MetaRow, Voters};
+use mlgw_formats::schema::partition::{PartitionStart, parse_row_key};
 use mlgw_formats::schema::{
-    Duty, DutyPhase, Job, JobState, Node, Replica, SegmentRecord, SegmentState, decode, encode, node,
+    Bucket, BucketState, Duty, DutyPhase, Job, JobState, Mirror, Node, Partition, Replica, SegmentRecord,
+    SegmentState, bucket, decode, encode, node,
 };
 use mlgw_formats::store_files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Description of a recovery.
@@ -86,8 +92,11 @@ fn build(
     store_files::make_dir(new).map_err(failed(new))?;
     let log = open_log(&old.join("log"), scratch)?;
     let (groups, entries) = link_states(old, new, &log, watch)?;
+    let system = groups.iter().find(|of| of.group == 0);
+    let buckets = system.map_or(Ok(Vec::new()), |of| active_buckets(&of.state))?;
     for NewGroup { group, state, .. } in &groups {
         let mut changes = membership_changes(state)?;
+        changes.extend(mirror_changes(&buckets, *group, state)?);
         if *group == 0 {
             changes.extend(system_changes(recovery, ends, state)?);
         }
@@ -111,6 +120,60 @@ fn membership_changes(state: &impl RowReader) -> Result<RowChanges, StoreError> 
         ..known
     };
     Ok([(row, Some(encode(&alone)))].into())
+}
+
+/// A bucket, with the groups of its keys.
+struct PlacedBucket {
+    record: Bucket,
+    groups: BTreeSet<u32>,
+}
+
+/// Reads the active buckets from the state of the system group.
+fn active_buckets(system: &impl RowReader) -> Result<Vec<PlacedBucket>, StoreError> {
+    let rows = |family: Family| system.range(&family.start(), &family.end(), usize::MAX);
+    let mut ranges = BTreeMap::new();
+    for (key, value) in rows(Family::Partition)? {
+        ranges.insert(parse_row_key(&key)?, decode::<Partition>(&value)?.group);
+    }
+    let mut active = Vec::new();
+    for (_, value) in rows(Family::Bucket)? {
+        let record: Bucket = decode(&value)?;
+        if record.state() != BucketState::Active {
+            continue;
+        }
+        let first = PartitionStart { bucket: record.bucket_id(), key: Vec::new() };
+        let of_first_key = ranges.range(..=first.clone()).next_back().map_or(0, |(_, group)| *group);
+        let later = ranges.range(first.clone()..).take_while(|(start, _)| start.bucket == first.bucket);
+        let groups = later.map(|(_, group)| *group).chain([of_first_key]).collect();
+        active.push(PlacedBucket { record, groups });
+    }
+    Ok(active)
+}
+
+/// Rows of a group with the mirrors of active buckets that differ from their records. A bucket whose mirror
+/// is missing, frozen or of another epoch could never be written.
+fn mirror_changes(
+    buckets: &[PlacedBucket],
+    group: u32,
+    state: &impl RowReader,
+) -> Result<RowChanges, StoreError> {
+    let mut changes = RowChanges::new();
+    for PlacedBucket { record, .. } in buckets.iter().filter(|of| of.groups.contains(&group)) {
+        let row = bucket::mirror_row(record.bucket_id());
+        let known: Option<Mirror> = state.get(&row)?.as_deref().map(decode).transpose()?;
+        let mirror = Mirror {
+            versioning: record.versioning,
+            lock_default: record.lock_default,
+            epoch: record.epoch,
+            frozen: false,
+            quota: record.quota,
+            duty_term: known.as_ref().map_or(0, |mirror| mirror.duty_term),
+        };
+        if known.as_ref() != Some(&mirror) {
+            changes.insert(row, Some(encode(&mirror)));
+        }
+    }
+    Ok(changes)
 }
 
 /// Rows of the system group that name nodes, the timeline, and the next ids.
@@ -188,7 +251,10 @@ fn recovered_segment(record: SegmentRecord, node: NodeId, referenced_end: u64) -
 #[cfg(test)]
 mod tests {
     use super::super::ReferencedExtent;
-    use super::{CatalogueRecovery, membership_changes, recovered_segment, system_changes};
+    use super::{
+        CatalogueRecovery, active_buckets, membership_changes, mirror_changes, recovered_segment,
+        system_changes,
+    };
     use crate::view::{MemoryRows, RowReader as _};
     use mlgw_common::limits::RECOVERY_SKIPPED_IDS;
     use mlgw_common::{
@@ -198,9 +264,11 @@ mod tests {
     use mlgw_formats::schema::meta::{
         Counter, EarlierTimelines, LogPosition, Member, MembershipRecord, MetaRow, Timeline, Voters,
     };
+    use mlgw_formats::schema::partition::{PartitionStart, row_key};
     use mlgw_formats::schema::{
-        AuthorityRecord, Duty, DutyPhase, Extent, Job, JobState, JoinTokenRecord, Node, NodeState, Replica,
-        SegmentRecord, SegmentState, authority, decode, encode, job, join_token, node, segment,
+        AuthorityRecord, Bucket, BucketState, Duty, DutyPhase, Extent, Job, JobState, JoinTokenRecord,
+        Mirror, Node, NodeState, Partition, Replica, SegmentRecord, SegmentState, authority, bucket, decode,
+        encode, job, join_token, node, segment,
     };
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -283,6 +351,37 @@ mod tests {
         let (bucket, body) = (BucketId(1), BodyId(1));
         let of = ReferencedExtent { bucket, key: b"k", body, part: None, offset: 0, extent: &extent };
         assert_eq!(of.end(), 1_180);
+    }
+
+    #[test]
+    fn an_active_bucket_is_writable_although_its_groups_are_of_an_earlier_time() {
+        let mut system = MemoryRows::default();
+        let second = PartitionStart { bucket: BucketId(5), key: b"m".to_vec() };
+        for (start, group) in [(PartitionStart::default(), 1), (second, 2)] {
+            put(&mut system, row_key(&start), &Partition { group });
+        }
+        for (id, state) in [(5, BucketState::Active), (6, BucketState::Deleting)] {
+            let name = format!("bucket-{id}");
+            let record =
+                Bucket { id, name: name.clone(), state: state as i32, epoch: 3, ..Bucket::default() };
+            put(&mut system, bucket::row(&name), &record);
+        }
+        let buckets = active_buckets(&system).unwrap();
+        assert_eq!(buckets.len(), 1, "the first start continues the deletion of bucket 6");
+        let row = bucket::mirror_row(BucketId(5));
+        let recovered = |group, before: Option<&Mirror>| {
+            let mut rows = MemoryRows::default();
+            before.into_iter().for_each(|mirror| put(&mut rows, row.clone(), mirror));
+            let changes = mirror_changes(&buckets, group, &rows).unwrap();
+            rows.write(changes);
+            rows.get(&row).unwrap().map(|row| decode::<Mirror>(&row).unwrap())
+        };
+        let current = Mirror { epoch: 3, ..Mirror::default() };
+        assert_eq!(recovered(1, None), Some(current.clone()), "it was created later");
+        let frozen = Mirror { epoch: 2, frozen: true, duty_term: 4, ..Mirror::default() };
+        let kept = Mirror { duty_term: 4, ..current };
+        assert_eq!(recovered(2, Some(&frozen)), Some(kept), "its deletion was refused later");
+        assert_eq!(recovered(3, None), None, "the group has none of its keys");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use mlgw_common::time::{Instant, timeout};
 
 use super::segment_files::until_copied;
 use super::testbed::{
-    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, content_of, keys_before, put, until_served,
+    BUCKET, FIRST, STORAGE, TestCluster, assert_reads_before, content_of, keys_before, put, until_served,
     wait_at_most, wait_until,
 };
 use super::writers::{TestWriter, WrittenObject, assert_all_stored};
@@ -228,9 +228,7 @@ fn everything_is_there(
         for object in objects {
             object.assert_stored(&client).await;
         }
-        for key in keys_before() {
-            assert_reads(&client, &key).await;
-        }
+        assert_reads_before(&client).await;
     });
     assert_all_stored(cluster, node, written);
 }

@@ -7,8 +7,8 @@ use std::thread;
 
 use super::segment_files::{MINUTELY_MAX, until_copied};
 use super::testbed::{
-    FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, TestMember, assert_reads, keys_before, put, wait_at_most,
-    wait_until,
+    FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, TestMember, assert_reads, assert_reads_before, put,
+    wait_at_most, wait_until,
 };
 use super::writers::{TestWriter, WrittenObject, assert_all_stored};
 use crate::server::ServerSetup;
@@ -98,9 +98,7 @@ fn a_destroyed_cluster_is_restored_from_a_backup_that_was_made_during_writes() {
         let server = member.setup.start();
         let client = server.client();
         cluster.block_on(async {
-            for key in keys_before() {
-                assert_reads(&client, &key).await;
-            }
+            assert_reads_before(&client).await;
             for object in &stored {
                 object.assert_stored(&client).await;
             }
@@ -191,10 +189,6 @@ fn a_gateway_and_a_node_without_a_majority_make_no_backup() {
     assert_eq!(status, Some(0), "{output}");
     let server = member.setup.start();
     let client = server.client();
-    cluster.block_on(async {
-        for key in keys_before() {
-            assert_reads(&client, &key).await;
-        }
-    });
+    cluster.block_on(assert_reads_before(&client));
     server.stop();
 }

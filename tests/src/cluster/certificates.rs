@@ -8,7 +8,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::testbed::{FIRST, STORAGE, TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{FIRST, STORAGE, TestCluster, assert_reads, assert_reads_before, put, wait_until};
 use super::writers::{TestWriter, assert_all_stored};
 
 /// The node that is down.
@@ -40,11 +40,7 @@ fn until_replaced(cluster: &TestCluster, nodes: &[usize], old: &str) {
 /// Asserts that a node returns all objects that existed before the cluster.
 fn assert_reads_all(cluster: &TestCluster, node: usize) {
     let client = cluster.client(node);
-    cluster.block_on(async {
-        for key in keys_before() {
-            assert_reads(&client, &key).await;
-        }
-    });
+    cluster.block_on(assert_reads_before(&client));
 }
 
 #[test]

@@ -30,7 +30,8 @@ const LATE: TestContent = TestContent { id: 84, length: 3_000_000 };
 const LATE_REST: usize = 100_000;
 /// Longest time until another node has the duty. The aim is 10 s; the rest is for a busy machine.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(45);
-/// Longest time until a node that took over from a lost one writes at origins, and then some.
+/// Longest time until a node that took over from a lost one writes at origins: about 45 s, and the rest for a
+/// busy machine.
 const ACTS_MAX: Duration = Duration::from_secs(120);
 
 /// Settings of a server that waits for a body for longer than a take-over takes.
@@ -199,8 +200,9 @@ fn begin_late_write(cluster: &TestCluster, origin: &TestOrigin, through: usize) 
         put.send(&LATE.bytes()[..LATE.length - LATE_REST]).await?;
         Ok::<_, std::io::Error>(put)
     });
+    let exchange = exchange.expect("sent");
     wait_until("the origin receives the write", || origin.requests_in_flight() == 1);
-    exchange.expect("sent")
+    exchange
 }
 
 #[test]

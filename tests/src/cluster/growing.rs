@@ -11,8 +11,8 @@ use http::Method;
 use serde_json::Value;
 
 use super::testbed::{
-    BUCKET, FIRST, GATEWAY, OBJECT_GROUP, SYSTEM_GROUP, TestCluster, assert_reads, content_of, keys_before,
-    put, wait_until,
+    BUCKET, FIRST, GATEWAY, OBJECT_GROUP, SYSTEM_GROUP, TestCluster, assert_reads, assert_reads_before,
+    content_of, keys_before, put, wait_until,
 };
 use super::view::NodeView;
 use crate::content::TestContent;
@@ -45,9 +45,7 @@ fn a_server_grows_into_a_cluster_and_every_node_answers() {
     assert_eq!(clients.len(), GATEWAY);
     cluster.block_on(async {
         for client in &clients {
-            for key in keys_before() {
-                assert_reads(client, &key).await;
-            }
+            assert_reads_before(client).await;
             let listed = client.list(BUCKET, 5).await.expect("listed");
             assert!(listed.iter().map(|row| row.key.clone()).eq(keys_before()), "{listed:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::testbed::{FIRST, TestCluster, TestMember, assert_reads, keys_before};
+use super::testbed::{FIRST, TestCluster, TestMember, assert_reads_before};
 
 /// Asserts that `mlgw cluster join` failed for this reason.
 fn assert_refused(joined: (String, Option<i32>), reason: &str) {
@@ -38,11 +38,7 @@ fn a_token_admits_one_node_and_the_same_node_again() {
     cluster.add(second);
     cluster.start(2);
     let client = cluster.client(2);
-    cluster.block_on(async {
-        for key in keys_before() {
-            assert_reads(&client, &key).await;
-        }
-    });
+    cluster.block_on(assert_reads_before(&client));
     cluster.stop(2);
     assert_joined(cluster.run_join(cluster.member(2), &token, "storage"));
     cluster.start(2);

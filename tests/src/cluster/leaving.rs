@@ -6,8 +6,8 @@ use http::Method;
 
 use super::segment_files::{MINUTELY_MAX, until_copied};
 use super::testbed::{
-    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, keys_before, node_of, put, until_served,
-    wait_at_most, wait_until,
+    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, assert_reads_before, keys_before, node_of,
+    put, until_served, wait_at_most, wait_until,
 };
 use super::view::ClusterView;
 use super::writers::{TestWriter, assert_all_stored};
@@ -151,11 +151,7 @@ fn a_lost_node_is_removed_and_the_others_make_the_copies_that_it_had() {
     for id in STAYING {
         assert_all_stored(&cluster, id, &stored);
         let client = cluster.client(id);
-        cluster.block_on(async {
-            for key in keys_before() {
-                assert_reads(&client, &key).await;
-            }
-        });
+        cluster.block_on(assert_reads_before(&client));
     }
     // A removed node that comes back is refused, and stops.
     cluster.spawn(LEAVING);

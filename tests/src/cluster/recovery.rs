@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::duty::{OLD, QUEUED, TestOrigin, bind_buckets, put_until_served, until_sent};
 use super::segment_files::MINUTELY_MAX;
 use super::testbed::{
-    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, content_of, keys_before, put, wait_at_most, wait_until,
+    BUCKET, FIRST, STORAGE, TestCluster, assert_reads, assert_reads_before, content_of, put, wait_at_most,
+    wait_until,
 };
 use super::writers::TestWriter;
 use crate::s3::full_body;
@@ -89,9 +90,7 @@ fn the_last_node_is_recovered_with_everything_that_it_has() {
     let server = setup.start();
     let client = server.client();
     cluster.block_on(async {
-        for key in keys_before() {
-            assert_reads(&client, &key).await;
-        }
+        assert_reads_before(&client).await;
         // What two nodes had synced may be on the other two alone, and is listed then.
         for object in &stored {
             object.assert_stored_or_listed(&client, &output).await;

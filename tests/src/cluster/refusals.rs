@@ -1,7 +1,7 @@
 //! Refusals that protect a cluster: of a copy of a node, of settings that contradict the cluster, and of
 //! rules that delete.
 
-use super::testbed::{FIRST, TestCluster, assert_reads, keys_before, put, wait_until};
+use super::testbed::{FIRST, TestCluster, assert_reads, assert_reads_before, put, wait_until};
 use crate::server::ServerSetup;
 use crate::store::copy_directory;
 
@@ -69,9 +69,7 @@ fn goes_on(cluster: &TestCluster) {
             for reader in &clients {
                 assert_reads(reader, &key).await;
             }
-            for key in keys_before() {
-                assert_reads(client, &key).await;
-            }
+            assert_reads_before(client).await;
         }
     });
     cluster.until_settled();
@@ -110,11 +108,7 @@ fn a_node_refuses_settings_that_contradict_its_cluster() {
     cluster.add(joined);
     cluster.start(2);
     let client = cluster.client(2);
-    cluster.block_on(async {
-        for key in keys_before() {
-            assert_reads(&client, &key).await;
-        }
-    });
+    cluster.block_on(assert_reads_before(&client));
 }
 
 #[test]

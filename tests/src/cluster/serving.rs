@@ -34,12 +34,14 @@ const RACES: usize = 20;
 /// Rounds of listings after a change.
 const LISTINGS: usize = 10;
 
+/// Compresses texts, by a fact about the node that stores them.
 const POLICY: &str = "
 version: 1
 rules:
   - id: text
     conditions:
       - {type: file_pattern, property: key, operator: matches, value: 'text-**'}
+      - {type: system_context, property: tier_fill.hot, operator: less_than, value: 100%}
     actions: [{type: compress, parameters: {level: 3, min_ratio: 1.5}}]
 ";
 

@@ -143,6 +143,13 @@ pub(super) async fn assert_reads(client: &S3TestClient, key: &str) {
     assert_eq!(content_of(key).difference(&read.body), None, "{key}");
 }
 
+/// Asserts that a node returns all objects that exist before the cluster.
+pub(super) async fn assert_reads_before(client: &S3TestClient) {
+    for key in keys_before() {
+        assert_reads(client, &key).await;
+    }
+}
+
 /// Keys of the objects that exist before the cluster.
 pub(super) fn keys_before() -> impl Iterator<Item = String> {
     (0..OBJECTS_BEFORE).map(|number| format!("before-{number:02}"))
@@ -347,7 +354,7 @@ impl TestCluster {
         member.setup.cluster(&words)
     }
 
-    /// Goes on with another cluster, of which this is the first node. No node of the former one runs.
+    /// Replaces the nodes of this cluster, which do not run, by the first node of another cluster.
     pub(super) fn begin_again(&mut self, first: TestMember) {
         assert!(self.running().is_empty(), "the former nodes do not run");
         self.members = vec![first];

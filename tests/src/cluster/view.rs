@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub(super) struct ClusterView {
     pub(super) duty: Option<usize>,
     pub(super) duty_term: u64,
-    /// `waiting`, `writing` or `ended`.
+    /// `waiting`, `active`, `left` or `ended`.
     pub(super) duty_phase: String,
     pub(super) findings: Vec<FindingView>,
     pub(super) authority_change: Option<AuthorityChangeView>,
@@ -46,7 +46,7 @@ pub(super) struct UpgradeView {
 pub(super) struct CopiesView {
     pub(super) wanted: usize,
     pub(super) segments: usize,
-    /// Of the sealed segments; each is counted once.
+    /// Bytes of the sealed segments, each counted once.
     pub(super) bytes: u64,
     pub(super) below_segments: usize,
     pub(super) suspect_segments: usize,

@@ -17,7 +17,7 @@ use crate::server::ServerSetup;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Longest time until segments without references are removed.
 const RELEASED_MAX: Duration = Duration::from_secs(120);
-/// Objects of which four fill more than two segments.
+/// Length of an object. Four of them fill more than two segments.
 const BODY: usize = 3 << 20;
 
 /// Settings for many segments.
@@ -63,13 +63,14 @@ fn every_node_lists_all_nodes_the_jobs_and_the_datasets() {
     let jobs = document(&cluster, FIRST, &["job", "list"]);
     assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(1), "{jobs:#}");
     for id in cluster.ids() {
+        let mut found = Vec::new();
         wait_until(&format!("node {id} has an answer of every node"), || {
-            nodes_with(&reports(&cluster, id), |report| report["silent"].is_null()) == all
+            found = reports(&cluster, id);
+            nodes_with(&found, |report| report["silent"].is_null()) == all
         });
-        let reports = reports(&cluster, id);
-        assert_eq!(nodes_with(&reports, |report| report["own"] == true), BTreeSet::from([id]));
+        assert_eq!(nodes_with(&found, |report| report["own"] == true), BTreeSet::from([id]));
         let has_tiers = |report: &Value| report["figures"]["tiers"].as_array().is_some_and(|t| !t.is_empty());
-        assert_eq!(nodes_with(&reports, has_tiers), STORAGE.into(), "at node {id}");
+        assert_eq!(nodes_with(&found, has_tiers), STORAGE.into(), "at node {id}");
 
         assert_eq!(document(&cluster, id, &["job", "list"]), jobs, "at node {id}");
         let datasets = document(&cluster, id, &["dataset", "list"]);
@@ -79,8 +80,10 @@ fn every_node_lists_all_nodes_the_jobs_and_the_datasets() {
             nodes_with(shown["nodes"].as_array().expect("a list"), |on| on["suspect_bytes"] == 0)
                 == STORAGE.into()
         });
-        let text = run(&cluster, id, &["top", "--count", "1"]);
-        assert!(text.ends_with(&format!(" nodes={0}/{0}\n", all.len())), "at node {id}: {text}");
+        wait_until(&format!("`mlgw top` at node {id} has an answer of every node"), || {
+            let text = run(&cluster, id, &["top", "--count", "1"]);
+            text.ends_with(&format!(" nodes={0}/{0}\n", all.len()))
+        });
     }
 }
 
@@ -104,8 +107,8 @@ fn decisions_of_all_nodes_are_listed_at_every_node() {
     for id in cluster.ids() {
         wait_at_most(RELEASED_MAX, &format!("node {id} lists decisions of every storage node"), || {
             let listed = document(&cluster, id, &["policy", "decisions", "--limit", "4096"]);
-            assert_eq!(listed["silent"].as_array().map(Vec::len), Some(0), "{listed:#}");
-            nodes_with(listed["decisions"].as_array().expect("a list"), |_| true) == STORAGE.into()
+            let nodes_of = |list: &str| nodes_with(listed[list].as_array().expect("a list"), |_| true);
+            nodes_of("silent").is_empty() && nodes_of("decisions") == STORAGE.into()
         });
         let few = document(&cluster, id, &["policy", "decisions", "--limit", "2"]);
         assert_eq!(few["decisions"].as_array().map(Vec::len), Some(2), "the limit is that of all nodes");
@@ -118,14 +121,16 @@ fn a_node_that_does_not_answer_is_listed_and_delays_no_command() {
     let (paused, asked) = (STORAGE[2], [FIRST, GATEWAY]);
     cluster.pause(paused);
     for id in asked {
-        // At first the other nodes do not know yet that it does not answer.
+        // The first answers precede the failure of a probe.
         let begun = Instant::now();
         let report = reports(&cluster, id).into_iter().find(|report| node_of(report) == paused);
         let report = report.expect("every node is listed");
         assert!(report["silent"].is_string() && report["figures"].is_null(), "{report:#}");
         assert!(begun.elapsed() < ANSWER_MAX, "after {:?}", begun.elapsed());
-        let listed = document(&cluster, id, &["policy", "decisions"]);
-        assert_eq!(nodes_with(listed["silent"].as_array().expect("a list"), |_| true), [paused].into());
+        wait_until("the paused node alone gives no decisions", || {
+            let listed = document(&cluster, id, &["policy", "decisions"]);
+            nodes_with(listed["silent"].as_array().expect("a list"), |_| true) == [paused].into()
+        });
         wait_until("the health is that of the cluster", || {
             let status = document(&cluster, id, &["status"]);
             status["health"] == "warning" && status["findings"].to_string().contains("does not answer")
@@ -145,7 +150,9 @@ fn the_requests_for_the_duty_node_are_refused_while_it_does_not_answer() {
     cluster.until_first_has_duty();
     cluster.pause(FIRST);
     wait_until("the gateway finds that the duty node does not answer", || {
+        let begun = Instant::now();
         let (output, status) = cluster.member(GATEWAY).setup.command(&["dataset", "list"]);
+        assert!(begun.elapsed() < ANSWER_MAX, "after {:?}: {output}", begun.elapsed());
         // Another node may have taken over already.
         status == Some(0) || output.contains("(DutyNodeSilent)") || output.contains("(NoDutyNode)")
     });

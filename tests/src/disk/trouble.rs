@@ -4,8 +4,8 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskTrouble {
     None,
-    /// Only so many bytes are free: ENOSPC for what makes files longer by more. What makes them shorter, and
-    /// a delete, frees space. Names need none.
+    /// At most `free_bytes` bytes are free: ENOSPC for a call that makes a file longer by more. Truncation
+    /// and deletes free space. Names need none.
     Full {
         free_bytes: u64,
     },
@@ -25,7 +25,7 @@ impl DiskTrouble {
         }
     }
 
-    /// Takes free bytes. Returns false if there are not so many.
+    /// Takes free bytes. Returns false if there are fewer.
     pub(super) const fn take_bytes(&mut self, bytes: u64) -> bool {
         let Self::Full { free_bytes } = self else { return true };
         match free_bytes.checked_sub(bytes) {

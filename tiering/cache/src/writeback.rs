@@ -335,8 +335,8 @@ impl WriteBack {
     }
 }
 
-/// Begins a term of duty: changes of all queues that are of an earlier one are rejected from now on. So a
-/// write that a former duty node made durable late, and did not acknowledge, is never sent.
+/// Begins a term of duty: from now on changes of queues that carry an earlier term are rejected. So a write
+/// that a former duty node made durable late, and did not acknowledge, is never sent.
 ///
 /// # Errors
 /// The errors of the catalogue.

@@ -36,7 +36,7 @@ fn replaced(step: DutyStep, waits: DutyWaits, by: DutyWaits) -> DutyStep {
     }
 }
 
-/// Replaces what a process knows of its own term by nothing to wait for.
+/// Removes the rest of the waits of a process after a term of its own.
 fn without_rest(step: DutyStep) -> DutyStep {
     match step {
         DutyStep::TakeOver(duty, waits) if waits != DutyWaits::LEFT && waits != DutyWaits::LOST => {

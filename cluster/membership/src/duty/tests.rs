@@ -151,7 +151,7 @@ fn until_terms_are_known_the_duty_stays_where_the_cluster_began() {
     assert_eq!(decide_duty(&first), DutyStep::Begin);
     let unnumbered = HeldDuty { has_number: false, ..held(0) };
     let held = DutyFacts { held: Some(unnumbered), ..first };
-    assert_eq!(decide_duty(&held), DutyStep::Wait, "whoever leads");
+    assert_eq!(decide_duty(&held), DutyStep::Wait, "also while another node leads");
 }
 
 #[test]

@@ -1,23 +1,24 @@
-//! What a process knows of the duty, besides the row.
+//! State of the duty in a process, besides the row.
 
 use mlgw_common::NodeId;
-use mlgw_common::time::{Instant, timeout};
+use mlgw_common::time::{Instant, doubled_wait, timeout};
 use mlgw_formats::schema::Duty;
 use mlgw_membership::duty::LEFT_WAIT_MS;
 use mlgw_membership::{DutyWaits, HeldDuty};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Time for which a node counts as unfit for the duty after its work did not begin. It doubles each time.
-const UNFIT_MIN: Duration = Duration::from_mins(1);
+/// Shortest time for which a node counts as unfit for the duty after its work did not begin. It doubles each
+/// time.
+const UNFIT_MS_MIN: u64 = 60_000;
 
-/// Most doublings of [`UNFIT_MIN`].
-const DOUBLINGS_MAX: u32 = 6;
+/// Longest such time.
+const UNFIT_MS_MAX: u64 = 64 * UNFIT_MS_MIN;
 
 /// Time in which an aborted task has ended.
 const ABORT_MAX: Duration = Duration::from_secs(1);
 
-/// The duty as this process knows it.
+/// The duty in this process.
 #[derive(Default)]
 pub(super) struct DutyProcess {
     pub(super) running: Option<RunningTerm>,
@@ -112,7 +113,7 @@ impl OwnTerm {
 }
 
 impl KnownLeader {
-    /// The leader, and since when it is known as such: as before if nothing has changed.
+    /// Returns the leader with the time of the last change of it: that of `before` if nothing has changed.
     pub(super) fn after(self, before: Option<Self>) -> Self {
         let is_same =
             |of: &Self| (of.node, of.is_able, of.knows_terms) == (self.node, self.is_able, self.knows_terms);
@@ -132,8 +133,8 @@ impl FailedBegins {
 
     /// True for a while after a begin that failed.
     pub(super) fn are_recent(&self) -> bool {
-        let doublings = self.count.saturating_sub(1).min(DOUBLINGS_MAX);
-        self.last.is_some_and(|last| last.elapsed() < UNFIT_MIN * 2_u32.pow(doublings))
+        let pause = doubled_wait(self.count, UNFIT_MS_MIN, UNFIT_MS_MAX);
+        self.last.is_some_and(|last| last.elapsed() < pause)
     }
 }
 
@@ -162,7 +163,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FailedBegins, KnownLeader, OwnTerm, UNFIT_MIN};
+    use super::{FailedBegins, KnownLeader, OwnTerm, UNFIT_MS_MIN};
     use mlgw_common::NodeId;
     use mlgw_common::time::{Instant, sleep};
     use mlgw_membership::DutyWaits;
@@ -170,15 +171,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_whose_work_did_not_begin_is_unfit_for_longer_each_time() {
-        let mut failures = FailedBegins::default();
+        let (mut failures, shortest) = (FailedBegins::default(), Duration::from_millis(UNFIT_MS_MIN));
         assert!(!failures.are_recent());
         failures.add();
-        sleep(UNFIT_MIN - Duration::from_secs(1)).await;
+        sleep(shortest - Duration::from_secs(1)).await;
         assert!(failures.are_recent());
         sleep(Duration::from_secs(1)).await;
         assert!(!failures.are_recent());
         failures.add();
-        sleep(UNFIT_MIN).await;
+        sleep(shortest).await;
         assert!(failures.are_recent(), "twice as long");
         failures.clear();
         assert!(!failures.are_recent());

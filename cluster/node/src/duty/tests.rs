@@ -276,8 +276,8 @@ async fn before_terms_are_known_the_duty_begins_without_a_row() {
     let driver = RunningDriver::start(&member);
     driver.work.until(&[Event::Begin(None), Event::Acts]).await;
     assert_eq!(member.catalogue.duty(), Duty::FIRST);
-    // The term has no number, so it ends when terms are known. The process has not run for long enough to
-    // know that the one before it sent nothing that may still have an effect.
+    // The term has no number, so it ends when terms are known. The process is too young: what the one before
+    // it sent may still have an effect.
     member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
     let events = [Event::Begin(None), Event::Acts, Event::End, Event::Begin(Some(1))];
     driver.work.until(&events).await;

@@ -279,9 +279,10 @@ pub(crate) fn generate() -> Value {
             "description": "Requests under /v1 are signed with SigV4 for the service mlgw (any region), by a \
                             key with the role admin and without globs; x-amz-content-sha256 is the SHA-256 \
                             of the body. Probes and metrics need no signature. Nodes of a cluster other \
-                            than the duty node have /v1/cluster with everything below it, /v1/config, \
-                            /v1/openapi.json and /v1/status; other paths under /v1 are refused with 421 \
-                            `OtherNode`.",
+                            than the duty node have /v1/status, /v1/decisions, /v1/config, \
+                            /v1/openapi.json, /v1/disks/replace, /v1/store/backup, and /v1/cluster with \
+                            everything below it. They forward other requests under /v1 to the duty node, \
+                            but refuse those under /v1/tiers and /v1/store with 421 `OtherNode`.",
         },
         "servers": [{"url": "http://127.0.0.1:9001"}],
         "security": [{"sigv4": []}],

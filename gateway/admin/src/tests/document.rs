@@ -219,9 +219,8 @@ fn answers_match_their_schemas() {
     assert_schema_of("Status", &status);
 }
 
-#[test]
-fn a_cluster_matches_its_schema() {
-    let node = ClusterNodeInfo {
+fn cluster_node() -> ClusterNodeInfo {
+    ClusterNodeInfo {
         id: 1,
         name: "n".into(),
         address: "h:1".into(),
@@ -239,7 +238,12 @@ fn a_cluster_matches_its_schema() {
         applied: Some(3),
         clock_skew_ms: Some(-4),
         differing_settings: vec!["s".into()],
-    };
+    }
+}
+
+#[test]
+fn a_cluster_matches_its_schema() {
+    let node = cluster_node();
     let other = ClusterNodeInfo {
         role: ClusterNodeRole::Gateway,
         reachable: None,

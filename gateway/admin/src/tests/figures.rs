@@ -1,5 +1,5 @@
 //! Tests of the metrics and the status of a single node: of a server, of a storage node of a cluster that is
-//! not the first one, and of a gateway.
+//! not the duty node, and of a gateway.
 
 use super::calls::Api;
 use super::document::assert_schema_of;
@@ -144,7 +144,7 @@ async fn a_gateway_exposes_its_log_and_no_tiers() {
 }
 
 #[tokio::test]
-async fn every_node_has_a_status_and_the_first_one_adds_the_policy() {
+async fn every_node_has_a_status_and_the_duty_node_adds_the_policy() {
     let api = Api::open().await;
     let tiers = |status: &Status| status.tiers.iter().map(|tier| tier.tier).collect::<Vec<_>>();
     let storage = as_storage_node(&api).status().unwrap();
@@ -155,8 +155,8 @@ async fn every_node_has_a_status_and_the_first_one_adds_the_policy() {
     assert_schema_of("Status", &gateway);
     assert_eq!(tiers(&gateway), []);
     assert!(gateway.syncs.iter().all(|sync| sync.file == "log"));
-    let (_, first) = api.call(Method::GET, "/v1/status", json!(null)).await;
-    assert!(first["policy"]["version"].is_u64() && first["duty_node"].is_null(), "{first}");
+    let (_, duty) = api.call(Method::GET, "/v1/status", json!(null)).await;
+    assert!(duty["policy"]["version"].is_u64() && duty["duty_node"].is_null(), "{duty}");
     api.close().await;
 }
 

@@ -118,7 +118,7 @@ impl CachedBucket {
     /// # Errors
     /// The errors of the origin.
     pub async fn set_tags(&self, key: &ObjectKey, tags: &[Pair]) -> Result<(), OriginError> {
-        // It changes what is known and makes nothing valid.
+        // Nothing becomes valid by it, so late writes of another node do not matter.
         let ticket = self.own_writes_ticket(key);
         let set = self.origin.set_tags(&self.origin_key(key), tags).await;
         self.inner.rebinding.record_write(self.id, key);

@@ -21,8 +21,12 @@ use std::time::Duration;
 
 /// Number of groups of keys for which ended writes are counted.
 const STRIPES: usize = 256;
-/// Time after which an origin that received a write has executed it or never will.
-const UNCERTAINTY: Duration = Duration::from_millis(ORIGIN_CHANGE_MS_MAX);
+/// Time after which an origin that received a write has executed it or never will. Origins that queue
+/// requests give up on them within a minute.
+const UNCERTAINTY: Duration = Duration::from_mins(1);
+
+const _: () = assert!(UNCERTAINTY.as_millis() >= ORIGIN_CHANGE_MS_MAX as u128);
+
 /// Maximum number of uncertain keys of a stripe; with more, all keys of the stripe are uncertain.
 const UNCERTAIN_MAX: usize = 256;
 
@@ -272,8 +276,8 @@ mod tests {
             "the previous copy is in doubt"
         );
         let ticket = order.ticket(BUCKET, &key("k"));
-        assert!(!is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 29_999)));
-        assert!(is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 30_000)));
+        assert!(!is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 59_999)));
+        assert!(is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 60_000)));
     }
 
     #[test]

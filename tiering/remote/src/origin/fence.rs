@@ -62,7 +62,7 @@ struct FenceState {
     lease: Instant,
     /// Time since which changes may begin.
     opened: Option<Instant>,
-    /// None begins any more; those in progress go on.
+    /// No change begins any more; those in progress go on.
     is_draining: bool,
     /// The term is over.
     is_closed: bool,
@@ -219,7 +219,8 @@ impl SendPermit for OriginFence {
     }
 }
 
-/// A change in progress. Dropped without an outcome, it is cut, or doubtful for a while.
+/// A change in progress. Its end cuts a body that is incomplete, because a connection may still send it. A
+/// change without an outcome is doubtful for a while if its body is complete.
 #[derive(Debug)]
 pub(super) struct ChangePass {
     fence: OriginFence,
@@ -237,7 +238,8 @@ impl ChangePass {
 
 impl Drop for ChangePass {
     fn drop(&mut self) {
-        let is_known = self.is_known || self.body.cut();
+        let is_cut = self.body.cut();
+        let is_known = self.is_known || is_cut;
         if self.effect == ChangeEffect::Upload {
             return;
         }
@@ -374,14 +376,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_without_its_last_byte_is_not_doubtful_and_never_gets_it() {
-        for is_dropped in [true, false] {
+        for outcome in [None, Some(false), Some(true)] {
             let fence = leased();
             fence.open();
             let body = ChangeBody::streaming(8);
             let pass = fence.begin(ChangeEffect::Object, body.clone()).await.unwrap();
-            match is_dropped {
-                true => drop(pass),
-                false => pass.finish(false),
+            match outcome {
+                None => drop(pass),
+                Some(is_known) => pass.finish(is_known),
             }
             assert!(!body.complete(), "the last byte is not sent any more");
             assert!(fence.end(Duration::ZERO).await);

@@ -1,9 +1,9 @@
 //! An origin that one node of a cluster at a time may change.
 //!
 //! Reads pass. A change begins only with the permission of an [`OriginFence`], and is cut when the lease
-//! ends: a body that is not complete is not stored by the origin. Once an origin has the whole request, its
-//! answer is awaited for a limited time, because the next node waits as long. An object that an origin would
-//! copy for longer is refused.
+//! ends: a body that is not complete is not stored by the origin. An answer before the last byte cuts the
+//! body too, and is no success. Once an origin has the whole request, its answer is awaited for a limited
+//! time, because the next node waits as long. An object that an origin would copy for longer is refused.
 //!
 //! Nothing is kept on disk: a process that ends changes nothing any more.
 
@@ -39,7 +39,7 @@ impl FencedOrigin {
         Self { origin, fence }
     }
 
-    /// Carries out a change, of which nothing has been sent yet.
+    /// Begins the change that `work` sends, and waits for its outcome. `work` was not polled yet.
     fn change<'a, T: Send + 'a>(
         &'a self,
         effect: ChangeEffect,
@@ -63,6 +63,13 @@ impl FencedOrigin {
                 () = self.fence.lease_ended() => Err(taken_over()),
                 () = given_up => Err(OriginError::TimedOut),
                 outcome = guarded => outcome,
+            };
+            let outcome = match outcome {
+                // The rest of the body is never sent, so the origin does not store it.
+                Ok(_) if body.cut() => {
+                    Err(OriginError::Unconfirmed("it answered before the last byte was sent".to_owned()))
+                }
+                outcome => outcome,
             };
             pass.finish(outcome.as_ref().err().is_none_or(OriginError::is_undone));
             outcome
@@ -250,16 +257,20 @@ mod tests {
     use mlgw_common::limits::FENCED_COPY_BYTES_MAX;
     use mlgw_common::time::{Instant, sleep};
     use mlgw_formats::schema::ObjectVersion;
+    use parking_lot::Mutex;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
     const LEASE: Duration = Duration::from_secs(4);
 
-    /// Takes bodies, and answers after a time. Its objects have the size in their key.
+    /// Takes bodies, and answers after a time. Its objects have the size in their key. It answers a write of
+    /// the key `early` or `refused` before it reads the body.
     struct SlowOrigin {
         answers_after: Duration,
         bodies: Arc<AtomicUsize>,
+        /// Body of the last write that was answered before it was read.
+        unread: Arc<Mutex<Option<OriginContent>>>,
     }
 
     impl Origin for SlowOrigin {
@@ -321,11 +332,20 @@ mod tests {
 
         fn put<'a>(
             &'a self,
-            _key: &'a str,
+            key: &'a str,
             _headers: &'a HeaderMap,
             content: OriginContent,
         ) -> OriginFuture<'a, OriginWriteReceipt> {
             async move {
+                let early = match key {
+                    "early" => Some(Ok(OriginWriteReceipt::default())),
+                    "refused" => Some(Err(OriginError::Denied("no".to_owned()))),
+                    _ => None,
+                };
+                if let Some(answer) = early {
+                    *self.unread.lock() = Some(content);
+                    return answer;
+                }
                 if let OriginContent::Streaming(mut streamed) = content {
                     while let Some(piece) = streamed.pieces.next().await {
                         piece?;
@@ -343,17 +363,18 @@ mod tests {
         fence: OriginFence,
         origin: FencedOrigin,
         bodies: Arc<AtomicUsize>,
+        unread: Arc<Mutex<Option<OriginContent>>>,
     }
 
     impl Bench {
         /// With an open fence and a lease.
         fn new(answers_after: Duration) -> Self {
-            let (fence, bodies) = (OriginFence::new(), Arc::new(AtomicUsize::new(0)));
-            let slow = SlowOrigin { answers_after, bodies: Arc::clone(&bodies) };
+            let (fence, bodies, unread) = (OriginFence::new(), Arc::default(), Arc::default());
+            let slow = SlowOrigin { answers_after, bodies: Arc::clone(&bodies), unread: Arc::clone(&unread) };
             let origin = FencedOrigin::new(Arc::new(slow), fence.clone());
             fence.open();
             fence.extend(Instant::now() + LEASE);
-            Self { fence, origin, bodies }
+            Self { fence, origin, bodies, unread }
         }
 
         async fn put(&self, content: OriginContent) -> Result<OriginWriteReceipt, OriginError> {
@@ -407,6 +428,19 @@ mod tests {
         let (put, is_known) = tokio::join!(put, end);
         assert!(put.is_err() && is_known);
         assert_eq!(bench.bodies.load(Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_before_the_last_byte_ends_the_body_and_is_no_success() {
+        for key in ["early", "refused"] {
+            let bench = Bench::new(Duration::ZERO);
+            let sent = bench.origin.put(key, &HeaderMap::new(), streamed(Duration::ZERO)).await;
+            assert!(matches!(sent, Err(OriginError::Unconfirmed(_) | OriginError::Denied(_))), "{sent:?}");
+            let Some(OriginContent::Streaming(rest)) = bench.unread.lock().take() else { panic!("no body") };
+            let pieces: Vec<_> = rest.pieces.collect().await;
+            assert!(pieces[0].is_ok() && pieces[1].is_err(), "a connection may still send it");
+            assert!(bench.fence.end(Duration::ZERO).await, "the origin stores nothing of it");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,8 +56,6 @@ pub struct S3Origin {
     base: BucketUrl,
     signer: OriginSigner,
     transport: Transport,
-    /// Its changes are behind a fence.
-    is_fenced: bool,
     /// Interpretation of its ETags.
     trust: EtagTrust,
     clock: Arc<dyn Clock>,
@@ -86,7 +84,6 @@ impl S3Origin {
             base: BucketUrl::from_settings(settings).map_err(of)?,
             signer: OriginSigner { credentials, region: settings.region.clone() },
             transport: Transport::new(settings, fence).map_err(of)?,
-            is_fenced: fence.is_some(),
             trust: settings.etag,
             clock,
             counts: Arc::default(),
@@ -129,7 +126,7 @@ impl S3Origin {
     }
 
     fn may_retry(&self, request: &OriginRequest<'_>, error: &OriginError) -> bool {
-        let is_guarded = self.is_fenced && !request.is_read();
+        let is_guarded = self.transport.is_fenced() && !request.is_read();
         let safety = if is_guarded { RetrySafety::IfUndone } else { request.retry_safety };
         safety.allows(error)
     }

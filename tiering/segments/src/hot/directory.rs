@@ -192,11 +192,23 @@ impl DirectoryState {
         }
     }
 
-    /// Ignores the result of an examination in progress, if there is one.
-    pub(super) fn ignore_examination(&self) {
+    /// Refuses the directory while it is replaced, and ignores the result of an examination in progress.
+    /// Returns the fault of the directory before, for [`Self::abandon_replacement`].
+    pub(super) fn begin_replacement(&self) -> Option<DirectoryFault> {
         let mut inner = self.inner.lock();
+        let before = inner.fault.clone();
+        self.refuse_locked(&mut inner, DirectoryFault::Replacing);
         inner.examination += 1;
         inner.is_in_examination = false;
+        before
+    }
+
+    /// Ends a replacement that has failed. The directory that was used last stays the only one that may be
+    /// written.
+    pub(super) fn abandon_replacement(&self, before: Option<DirectoryFault>) {
+        let mut inner = self.inner.lock();
+        self.is_refused.store(before.is_some(), Relaxed);
+        inner.fault = before;
     }
 
     /// From now on the directory is examined again and again.
@@ -237,6 +249,7 @@ impl DirectoryState {
     }
 
     /// Stops using the directory. Returns true if it was used, or refused for another reason.
+    #[cfg(test)]
     pub(super) fn refuse(&self, fault: DirectoryFault) -> bool {
         self.refuse_locked(&mut self.inner.lock(), fault).is_some()
     }
@@ -455,13 +468,37 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let (state, found) = (DirectoryState::default(), FileNumber::of_path(room.path()).unwrap());
         let number = state.start_examination().unwrap();
-        state.refuse(DirectoryFault::Replacing);
-        state.ignore_examination();
+        assert_eq!(state.begin_replacement(), None);
         assert_eq!(state.start_examination(), None, "it is being replaced");
         assert_eq!(state.end_examination(number, Ok(found)), None);
         assert_eq!((state.refuse_hung(number), state.fault()), (None, Some(DirectoryFault::Replacing)));
         state.accept(found);
         assert!(state.start_examination().is_some(), "a thread that hangs delays no other one");
+    }
+
+    #[test]
+    fn a_replacement_that_fails_accepts_no_other_directory() {
+        let room = tempfile::tempdir().unwrap();
+        let dir = room.path().join("segments");
+        std::fs::create_dir(&dir).unwrap();
+        let state = DirectoryState::default();
+        state.begin_examination();
+        accept(&state, &dir);
+        let fail = || {
+            let before = state.begin_replacement();
+            assert!(state.check().is_err());
+            state.abandon_replacement(before);
+        };
+        fail();
+        assert!(state.check_directory(&dir).is_ok());
+        std::fs::rename(&dir, room.path().join("aside")).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        fail();
+        assert!(state.check().is_ok() && state.check_directory(&dir).is_err(), "no examination accepted it");
+        state.refuse(DirectoryFault::Unmarked);
+        fail();
+        assert_eq!(state.fault(), Some(DirectoryFault::Unmarked));
+        assert!(state.check().is_err());
     }
 
     #[test]

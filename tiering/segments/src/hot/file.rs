@@ -567,7 +567,7 @@ impl SegmentDisk {
     }
 }
 
-/// Whether the directory is used or not.
+/// Calls the disk also while the directory is not used.
 impl ExaminedDirectory for SegmentDisk {
     fn dir(&self) -> &Path {
         &self.dir

@@ -268,9 +268,12 @@ impl HotTierInner {
         let examining = tokio::task::spawn_blocking(move || {
             if let Some(DirectoryPlace { tier, disk, space }) = of.directories().nth(place) {
                 let found = of.examine(tier, disk);
+                // Counted before anything is written there again.
+                let is_back = found.is_ok() && disk.state().is_refused();
+                let bytes = if is_back { bytes_of_segments(disk.dir()) } else { None };
                 let change = disk.state().end_examination(number, found);
-                if change == Some(DirectoryChange::Accepted) {
-                    count_found(disk.dir(), space);
+                if let (Some(DirectoryChange::Accepted), Some(bytes)) = (&change, bytes) {
+                    space.set_found(bytes);
                 }
                 of.report_change(disk.dir(), change);
             }
@@ -325,15 +328,12 @@ impl HotTierInner {
             locked.ok_or_else(|| io(io::Error::other("another replacement of it has not ended")))?;
         let number = FileNumber::of_path(&dir).map_err(io)?;
         check_empty(&dir, &self.volumes.hot.owner())?;
-        let before = state.fault();
-        state.refuse(DirectoryFault::Replacing);
-        state.ignore_examination();
+        let before = state.begin_replacement();
         self.reader.invalidate_all();
         let missing = self.replace_refused(place, &replication.storage_nodes(), only_copies);
-        match before {
-            Some(fault) if missing.is_err() => drop(state.refuse(fault)),
-            // After an error as well: the directory was used and had no segments, so it stays right.
-            _ => drop(state.accept(number)),
+        match &missing {
+            Ok(_) => drop(state.accept(number)),
+            Err(_) => state.abandon_replacement(before),
         }
         let MissingReplicas { elsewhere, only_here: lost } = missing?;
         replication.add_suspects(elsewhere.iter().chain(&lost).copied());
@@ -403,18 +403,18 @@ impl HotTierInner {
     }
 }
 
-/// Counts the segments in a directory that is used again: they may have been there at no start.
-fn count_found(dir: &Path, space: &DiskSpace) {
+/// Returns the bytes of the segments in a directory that is used again: they may have been there at no start.
+fn bytes_of_segments(dir: &Path) -> Option<u64> {
     let bytes = |entry: io::Result<DirEntry>| -> io::Result<u64> {
         let entry = entry?;
         let is_segment = entry.file_name().to_str().and_then(segment_of_file_name).is_some();
         let length = if is_segment { entry.metadata()?.len() } else { 0 };
         Ok(length.saturating_sub(SEGMENT_HEADER_BYTES))
     };
-    match std::fs::read_dir(dir).and_then(|entries| entries.map(bytes).sum()) {
-        Ok(found) => space.set_found(found),
-        Err(error) => tracing::warn!(dir = %dir.display(), %error, "the segments were not counted"),
-    }
+    let counted = std::fs::read_dir(dir).and_then(|entries| entries.map(bytes).sum());
+    let warn =
+        |error: &io::Error| tracing::warn!(dir = %dir.display(), %error, "the segments were not counted");
+    counted.inspect_err(warn).ok()
 }
 
 /// True if a segment has, or may have, bytes.

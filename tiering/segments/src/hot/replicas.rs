@@ -236,7 +236,7 @@ impl HotTierInner {
     /// True if this node gives up its replicas, because it is drained or being removed.
     pub(super) fn is_leaving(&self) -> bool {
         let replication = self.replicas.replication.as_ref();
-        let nodes = replication.map(|replication| replication.options.nodes.storage_nodes());
+        let nodes = replication.map(|replication| replication.storage_nodes());
         nodes.is_some_and(|nodes| nodes.iter().any(|node| node.node == self.node && node.is_leaving))
     }
 }

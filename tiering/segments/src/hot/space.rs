@@ -45,7 +45,7 @@ pub(super) struct SpaceLimits {
 
 pub(super) struct DiskSpace {
     dir: PathBuf,
-    /// If the directory is used.
+    /// Use of the directory.
     directory: Arc<DirectoryState>,
     reserve_bytes: u64,
     capacity_bytes: u64,

@@ -128,9 +128,13 @@ impl SegmentVolumes {
             let (used, room) = (volume.space.used_bytes() as f64, volume.space.room_bytes() as f64);
             used / (used + room).max(1.0)
         };
-        let in_use = self.cold.iter().filter(|volume| !volume.disk.state().is_refused());
-        let with_room = in_use.filter(|volume| volume.space.has_room(bytes));
+        let with_room = self.cold_in_use().filter(|volume| volume.space.has_room(bytes));
         with_room.min_by(|a, b| fill(a).total_cmp(&fill(b)))
+    }
+
+    /// The cold directories that are used.
+    fn cold_in_use(&self) -> impl Iterator<Item = &ColdVolume> {
+        self.cold.iter().filter(|volume| !volume.disk.state().is_refused())
     }
 
     /// Returns the bytes of segments in the cold tier, and the bytes that it can still take.
@@ -139,17 +143,19 @@ impl SegmentVolumes {
         each.fold((0, 0), |(used, room), (more_used, more_room)| (used + more_used, room + more_room))
     }
 
-    /// Sets files under a segment's name aside whose headers do not match its record at `place`.
+    /// Sets files under a segment's name aside whose headers do not match its record at `place`. Directories
+    /// that are not used are not read: their disks may not respond.
     pub(super) fn set_foreign_aside(&self, segment: SegmentId, place: &SegmentLocation) -> io::Result<()> {
-        self.hot.set_foreign_aside(segment, place)?;
-        self.cold.iter().try_for_each(|volume| volume.disk.set_foreign_aside(segment, place).map(drop))
+        let hot = Some(&*self.hot).filter(|hot| !hot.state().is_refused());
+        let mut in_use = hot.into_iter().chain(self.cold_in_use().map(|volume| &volume.disk));
+        in_use.try_for_each(|disk| disk.set_foreign_aside(segment, place).map(drop))
     }
 
     /// Removes the file of a segment from the cold tier and returns its length. Nothing is removed from a
     /// directory that is not used: when it is used again, the sweep of replicas removes what no record lists.
     pub(super) fn remove_cold(&self, segment: SegmentId) -> io::Result<u64> {
         let mut removed = 0;
-        for volume in self.cold.iter().filter(|volume| !volume.disk.state().is_refused()) {
+        for volume in self.cold_in_use() {
             if let Some(bytes) = volume.disk.remove(segment)? {
                 volume.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
                 removed += bytes;

@@ -200,8 +200,8 @@ impl World {
             process.beginning = None;
         } else if process.beginning.is_some() {
             self.begin(index);
-        } else {
-            let step = (self.alter)(decide_duty(&self.facts(index)));
+        } else if let Some(facts) = self.facts(index) {
+            let step = (self.alter)(decide_duty(&facts));
             self.carry_out(index, step);
         }
     }
@@ -225,13 +225,14 @@ impl World {
         self.requests.push(SimRequest { sender, term: held.term, effect_ms });
     }
 
-    fn facts(&self, index: usize) -> DutyFacts {
+    /// The facts of a node; `None` while it has no process.
+    fn facts(&self, index: usize) -> Option<DutyFacts> {
         let (now_ms, node) = (self.now_ms, &self.nodes[index]);
-        let process = node.process.as_ref().expect("a running node has a process");
+        let process = node.process.as_ref()?;
         let for_ms = now_ms - self.leads_since_ms.max(self.terms_from_ms.min(now_ms));
         let leader = NodeLeader { node: NodeId(self.nodes[self.leader].id), is_able: true, for_ms };
         let holder = self.nodes.iter().find(|of| of.id == process.row.node);
-        DutyFacts {
+        Some(DutyFacts {
             own: NodeId(node.id),
             is_able: !process.stops,
             knows_terms: now_ms >= self.terms_from_ms,
@@ -241,7 +242,7 @@ impl World {
             held: process.held_duty(now_ms),
             own_waits: process.own_waits(node.id, now_ms),
             has_origins: true,
-        }
+        })
     }
 
     fn carry_out(&mut self, index: usize, step: DutyStep) {
@@ -299,6 +300,8 @@ impl World {
         process.beginning = None;
         if is_confirmed && !fails {
             process.held = Some(held(own.term, true, now_ms));
+        } else if is_confirmed {
+            self.record_end(index, true);
         }
     }
 
@@ -317,17 +320,24 @@ impl World {
         if let Some(own) = process.own.as_mut().filter(|_| !is_complete) {
             own.act_at_ms = own.act_at_ms.max(now_ms + LEFT_WAIT_MS);
         }
-        let (row, stops) = (process.row, process.stops);
-        let is_of_row = term == Some(row.term) && row.node == node.id && !row.is_over();
-        if is_of_row && now_ms >= self.terms_from_ms {
-            let act_ms = process.own_waits(node.id, now_ms).map_or(0, |waits| waits.act_ms);
-            let phase = phase_at_end(&row, is_complete, act_ms);
-            self.record(index, Duty { phase: phase as i32, ..row });
-        }
+        let stops = process.stops;
+        self.record_end(index, is_complete);
         if stops {
             let starts_ms = now_ms + self.rng.u64(0..20_000);
             let node = &mut self.nodes[index];
             (node.process, node.starts_ms) = (None, starts_ms);
+        }
+    }
+
+    /// Records that the term of a process is over, if the row still has it.
+    fn record_end(&mut self, index: usize, is_complete: bool) {
+        let (now_ms, node) = (self.now_ms, &self.nodes[index]);
+        let Some(process) = &node.process else { return };
+        let row = process.row;
+        let waits = process.own_waits(node.id, now_ms).filter(|waits| waits.serve_ms == 0);
+        if let Some(waits) = waits.filter(|_| now_ms >= self.terms_from_ms && !row.is_over()) {
+            let phase = phase_at_end(&row, is_complete, waits.act_ms);
+            self.record(index, Duty { phase: phase as i32, ..row });
         }
     }
 }

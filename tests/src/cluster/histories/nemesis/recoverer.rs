@@ -24,7 +24,7 @@ impl Nemesis<'_> {
         let writer = storage.iter().copied().rev().find(|id| *id != duty).expect("there are others");
         let third = storage.iter().copied().find(|id| ![duty, writer].contains(id)).expect("a third one");
         self.cluster.pause(writer);
-        // Requests that it has have no response in time. Further ones would only keep clients waiting.
+        // Its requests in progress get no response in time, and further ones would only delay the clients.
         self.endpoints.remove(writer);
         let has_begun = self.until_logged(RECOVERS, &[(duty, self.logged(duty, RECOVERS))]);
         self.trace.add(&format!("node {duty} is killed; it recovers node {writer}: {has_begun}"));

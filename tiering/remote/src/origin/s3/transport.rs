@@ -69,6 +69,11 @@ impl Transport {
         Ok(Self { client, fenced, timeout: settings.timeout })
     }
 
+    /// True if changes are behind a fence.
+    pub(super) const fn is_fenced(&self) -> bool {
+        self.fenced.is_some()
+    }
+
     /// Sends a request and returns the head of its response. The time that the origin may take is counted
     /// anew whenever the request waits for the origin again.
     pub(super) async fn send(

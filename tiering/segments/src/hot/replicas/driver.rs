@@ -69,7 +69,7 @@ pub(in crate::hot) async fn run(
             continue;
         }
         count(&replication.counters.passes, 1);
-        let nodes = replication.options.nodes.storage_nodes();
+        let nodes = replication.storage_nodes();
         let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, nodes };
         match driver.run_pass(&context).await {
             Ok(next) => pause = next,

@@ -106,7 +106,7 @@ impl OpenSegmentRecovery {
         if !inner.shared.segments.map.is_replicated() {
             return Ok(PASS_INTERVAL);
         }
-        let nodes = replication.options.nodes.storage_nodes();
+        let nodes = replication.storage_nodes();
         let begun = Instant::now();
         let OpenRecords { left, of_others, own_open } = open_records(inner, catalogue.clone()).await?;
         let pause = PASS_INTERVAL.max(begun.elapsed() * PASS_PAUSE_FACTOR);

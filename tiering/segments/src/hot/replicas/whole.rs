@@ -65,7 +65,7 @@ impl HotTier {
     ) -> Result<u64, WholeSegmentError> {
         let segment = record.segment_id();
         let replication = self.inner.replicas.replication().ok_or(WholeSegmentError::NoPeers(segment))?;
-        let nodes = replication.options.nodes.storage_nodes();
+        let nodes = replication.storage_nodes();
         let mut whole = WholeSegment { replication, record, file, damaged: once(0..end).collect(), end };
         whole.add_own(&self.inner).await?;
         // A removed node has no replica any more.

@@ -1,31 +1,11 @@
 //! Tests of one copy: sources, damage, and the local file.
 
 use super::super::placing::LyingDisk;
-use super::testbed::{SourceFault, TestNodes};
+use super::testbed::{SourceFault, TestNodes, payload_at, two_holders};
 use crate::hot::compaction::MoveStepError;
 use mlgw_common::ids::SegmentId;
-use mlgw_formats::schema::Extent;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-
-/// A cluster whose node 2 has a replica of the first segment with objects, and whose node 3 is open without
-/// any. Returns the segment and two of its records.
-async fn two_holders() -> (TestNodes, SegmentId, [Extent; 2]) {
-    let nodes = TestNodes::new().await;
-    let segment = nodes.segment_of(0).segment_id();
-    nodes.open(2).await;
-    nodes.add_replica(2, segment).await;
-    nodes.open(3).await;
-    let mut extents = nodes.bench.extents(&nodes.objects[0].0);
-    extents.retain(|extent| extent.segment_id() == segment);
-    let records = [extents[0].clone(), extents[1].clone()];
-    (nodes, segment, records)
-}
-
-/// Offset of a byte in the payload of a record.
-fn payload_at(extent: &Extent, byte: u64) -> u64 {
-    extent.offset + u64::from(extent.head_bytes) + byte
-}
 
 /// True if a node has no file for a segment, complete or not.
 fn has_no_file(nodes: &TestNodes, node: u64, segment: SegmentId) -> bool {

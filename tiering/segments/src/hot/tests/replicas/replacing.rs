@@ -203,6 +203,13 @@ async fn a_refused_cold_directory_stops_only_what_touches_it() {
     nodes.cluster.pass(2).await;
     assert!(nodes.are_all_on(&[1, 2]), "what is in the directory is not lost yet");
     assert!(!nodes.path(2, moved).exists() && names_in(&cold) == 0);
+    // As on the disk of another server.
+    let (foreign, mut others) = (cold.join(segment_file_name(moved)), nodes.segments().into_iter());
+    let other = others.find(|record| record.segment_id() != moved).unwrap().segment_id();
+    std::fs::copy(nodes.path(2, other), &foreign).unwrap();
+    let place = second.inner.shared.segments.map.location(moved).unwrap();
+    second.inner.volumes.set_foreign_aside(moved, &place).unwrap();
+    assert!(foreign.exists(), "its files are left alone");
     release_all(&nodes).await;
     let released = |segment| nodes.bench.catalogue.segment(segment).is_none();
     nodes
@@ -247,6 +254,7 @@ async fn a_copy_on_a_node_that_does_not_answer_does_not_replace_a_lost_one() {
     nodes.cluster.set_reachable(1, false);
     let refused = second.replace_directory(&dir, OnlyCopies::Refused).await;
     assert!(matches!(refused, Err(ReplaceDirectoryError::OnlyCopies { .. })), "{refused:?}");
+    assert!(second.inner.check_directories().is_err(), "the other directory is not written");
     nodes.cluster.set_reachable(1, true);
     let replaced = second.replace_directory(&dir, OnlyCopies::Refused).await.unwrap();
     assert_eq!(replaced.lost, []);

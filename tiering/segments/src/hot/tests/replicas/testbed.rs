@@ -568,3 +568,22 @@ impl TestNodes {
         copy_replica(&tier.inner, &replication, &plan).await
     }
 }
+
+/// Returns a cluster whose nodes 1 and 2 have a replica of a sealed segment, and whose node 3 is open without
+/// any, with the segment and two of its records.
+pub(super) async fn two_holders() -> (TestNodes, SegmentId, [Extent; 2]) {
+    let nodes = TestNodes::new().await;
+    let segment = nodes.segment_of(0).segment_id();
+    nodes.open(2).await;
+    nodes.add_replica(2, segment).await;
+    nodes.open(3).await;
+    let mut extents = nodes.bench.extents(&nodes.objects[0].0);
+    extents.retain(|extent| extent.segment_id() == segment);
+    let records = [extents[0].clone(), extents[1].clone()];
+    (nodes, segment, records)
+}
+
+/// Offset of a byte in the payload of a record.
+pub(super) fn payload_at(extent: &Extent, byte: u64) -> u64 {
+    extent.offset + u64::from(extent.head_bytes) + byte
+}

@@ -1,26 +1,17 @@
 //! Tests of segments that are read whole for a backup, on a node without a complete file.
 
 use super::super::{append, bytes_of, chunk};
-use super::testbed::{SourceFault, TestNodes};
+use super::testbed::{SourceFault, TestNodes, payload_at, two_holders};
 use crate::hot::{WholeSegmentError, is_whole};
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::{Extent, SegmentState};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-/// A cluster whose nodes 1 and 2 have a replica of a sealed segment, and whose node 3 has no file. Returns
-/// the segment and two of its records.
-async fn two_holders() -> (TestNodes, SegmentId, [Extent; 2]) {
-    let nodes = TestNodes::new().await;
-    let segment = nodes.segment_of(0).segment_id();
-    nodes.open(2).await;
-    nodes.add_replica(2, segment).await;
-    nodes.open(3).await;
-    // Node 3 makes no copy for itself.
+/// A cluster as by [`two_holders`], whose node 3 makes no copy for itself.
+async fn two_known_holders() -> (TestNodes, SegmentId, [Extent; 2]) {
+    let (nodes, segment, records) = two_holders().await;
     nodes.cluster.set_nodes([1, 2]);
-    let mut extents = nodes.bench.extents(&nodes.objects[0].0);
-    extents.retain(|extent| extent.segment_id() == segment);
-    let records = [extents[0].clone(), extents[1].clone()];
     (nodes, segment, records)
 }
 
@@ -34,17 +25,13 @@ async fn read(nodes: &TestNodes, segment: SegmentId, end: u64) -> Result<(u64, V
     Ok((damaged, bytes))
 }
 
-fn payload_at(extent: &Extent, byte: u64) -> u64 {
-    extent.offset + u64::from(extent.head_bytes) + byte
-}
-
 fn length_of(nodes: &TestNodes, segment: SegmentId) -> u64 {
     nodes.record(segment).length
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_in_one_replica_is_filled_from_another_and_nothing_stays_on_the_node() {
-    let (nodes, segment, [one, two]) = two_holders().await;
+    let (nodes, segment, [one, two]) = two_known_holders().await;
     let intact = nodes.bytes(1, segment);
     nodes.flip(1, segment, payload_at(&one, 10));
     nodes.flip(2, segment, payload_at(&two, 10));
@@ -58,7 +45,7 @@ async fn damage_in_one_replica_is_filled_from_another_and_nothing_stays_on_the_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_intact_records_of_a_local_file_are_not_read_from_another_node() {
-    let (nodes, segment, [one, _]) = two_holders().await;
+    let (nodes, segment, [one, _]) = two_known_holders().await;
     let intact = nodes.bytes(1, segment);
     nodes.write(3, segment, &intact);
     nodes.flip(3, segment, payload_at(&one, 10));
@@ -74,7 +61,7 @@ async fn the_intact_records_of_a_local_file_are_not_read_from_another_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_an_unread_replica_may_have_are_never_given_up() {
-    let (nodes, segment, [one, _]) = two_holders().await;
+    let (nodes, segment, [one, _]) = two_known_holders().await;
     let length = length_of(&nodes, segment);
     nodes.flip(1, segment, payload_at(&one, 10));
     for fault in [SourceFault::Unreachable, SourceFault::BreaksAfter(10)] {
