@@ -123,7 +123,7 @@ async fn a_write_of_unknown_outcome_is_uncertain_until_it_can_no_longer_be_execu
         assert_eq!(bench.origin.log.lock().len(), times, "it may be done once more");
         bench.wait_quiescent().await;
     }
-    bench.advance(31);
+    bench.advance(61);
     for _ in 0..3 {
         assert_eq!(read(&bucket).await.unwrap().0, b"new");
         bench.wait_quiescent().await;
