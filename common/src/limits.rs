@@ -575,6 +575,13 @@ pub const CLUSTER_SEEDS_MAX: usize = 64;
 pub const RECOVERY_SKIPPED_IDS: u64 = 1 << 40;
 /// Segments without another copy that the refusal to replace their directory names.
 pub const REPLACED_ONLY_COPIES_NAMED_MAX: usize = 20;
+/// Nodes of a set: as many as a segment has replicas.
+pub const SET_NODES_MAX: usize = 3;
+/// Sets of nodes. Nodes share sets if there are more of them.
+pub const SETS_MAX: u32 = 256;
+/// Sets, besides its own and the first, whose segments records of an object group may refer to. A group that
+/// has been in so many is moved no further until its bytes have followed it.
+pub const GUEST_SETS_MAX: usize = 8;
 /// Certificate authorities of the cluster: the one in use, and the next one while nodes change to it.
 pub const AUTHORITIES_MAX: usize = 2;
 /// Bytes of an authority's certificate, and of its sealed key. An ECDSA certificate has about 500.

@@ -35,6 +35,9 @@ mod ranges;
 mod release;
 mod relocate;
 mod segment;
+mod set;
+#[cfg(test)]
+mod set_tests;
 mod system;
 mod upload;
 mod usage;
@@ -119,6 +122,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::PutUploadKey(command) => system::put_upload_key(view, command),
         Change::PutPartition(command) => ranges::put_partition(view, command),
         Change::SetDuty(command) => duty::set(view, *command),
+        Change::PutSet(command) => set::put(view, command),
+        Change::AssignGroup(command) => set::assign(view, *command),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),

@@ -26,6 +26,8 @@ mod heartbeats;
 mod inner;
 mod jobs;
 mod leases;
+#[cfg(test)]
+mod leaving_tests;
 mod log_bound;
 #[cfg(test)]
 mod log_tests;
@@ -56,6 +58,7 @@ mod sagas;
 #[cfg(test)]
 mod segment_tests;
 mod segments;
+mod sets;
 #[cfg(test)]
 mod split_tests;
 mod stop_signal;
@@ -395,13 +398,14 @@ impl Catalogue {
         Ok(usage)
     }
 
-    /// Referenced extents and bytes of a segment, summed over the groups.
+    /// Referenced extents and bytes of a segment, summed over the groups that may refer to it.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// If the store cannot be read, or one of these groups has no member on this node.
     pub fn segment_usage(&self, segment: SegmentId) -> Result<SegmentUsage, ReadError> {
         let mut usage = SegmentUsage::default();
-        for state in self.inner.object_states()? {
+        for group in self.inner.referrers_of(segment) {
+            let state = self.inner.state_of_group(group)?;
             let share: SegmentUsage = read(&state, &segment_row(segment))?.unwrap_or_default();
             usage.add(&share);
         }

@@ -162,6 +162,7 @@ pub fn risk_after_removal(input: &DecisionInput, node: NodeId) -> LossLimit {
 mod tests {
     use super::{GroupRisk, LossLimit, SegmentCopies, SystemMembership, cluster_risk, risk_after_removal};
     use crate::facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts};
+    use crate::places::MemberPlace;
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{NodeRole, NodeState};
     use std::collections::BTreeSet;
@@ -219,6 +220,7 @@ mod tests {
         let facts = MemberFacts {
             role: NodeRole::Storage,
             state: NodeState::Active,
+            place: MemberPlace::Votes,
             contact: Contact::Reachable { for_ms: 60_000 },
             lag_bytes: Some(0),
         };

@@ -2,6 +2,7 @@
 
 use crate::facts::{ChangeState, DecisionInput};
 use crate::goal::{helpers, voter_goal};
+use crate::places::MemberPlace;
 use crate::rules::{Rule, RuleSet};
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{NodeRole, NodeState};
@@ -159,14 +160,16 @@ fn finish(input: &DecisionInput, outgoing: &BTreeSet<NodeId>, rules: RuleSet) ->
 fn change_of_members(input: &DecisionInput, rules: RuleSet) -> Option<MemberStep> {
     let membership = &input.membership;
     for (id, facts) in &input.nodes {
-        if facts.is_leaving() && membership.learners.contains(id) {
+        let is_outside = facts.place == MemberPlace::Leaves && rules.has(Rule::PlacesOnly);
+        if (facts.is_leaving() || is_outside) && membership.learners.contains(id) {
             return Some(MemberStep::RemoveLearner(*id));
         }
         let is_recorded_late = membership.contains(*id) && rules.has(Rule::RecordLast);
         if facts.state == NodeState::Leaving && !is_recorded_late {
             return Some(MemberStep::RecordRemoval(*id));
         }
-        if !facts.is_leaving() && !membership.contains(*id) && facts.contact.is_reachable() {
+        let belongs = !facts.is_leaving() && !is_outside;
+        if belongs && !membership.contains(*id) && facts.contact.is_reachable() {
             return Some(MemberStep::AddLearner(*id));
         }
     }
@@ -229,7 +232,9 @@ fn replace_all(input: &DecisionInput, goal: BTreeSet<NodeId>, rules: RuleSet) ->
 /// True if the node should lead: the leader also does the work that exists once in the cluster.
 fn is_fit_leader(input: &DecisionInput, node: NodeId) -> bool {
     let facts = input.nodes.get(&node);
-    facts.is_some_and(|facts| facts.role == NodeRole::Storage && facts.state == NodeState::Active)
+    facts.is_some_and(|facts| {
+        facts.role == NodeRole::Storage && facts.state == NodeState::Active && facts.may_vote()
+    })
 }
 
 /// A node among `voters` that should lead and can.

@@ -102,7 +102,8 @@ impl DutyFacts {
 pub struct NodeLeader {
     /// The node.
     pub node: NodeId,
-    /// True if it can take the duty over: it is an active storage node, and no other node is more fit.
+    /// True if it can take the duty over: it is an active storage node with the rows of all groups, and no
+    /// other node is more fit.
     pub is_able: bool,
     /// Time for which it leads and could take the duty over, in milliseconds, as observed by this node.
     pub for_ms: u64,

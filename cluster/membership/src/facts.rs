@@ -1,5 +1,6 @@
 //! Input of a decision: the membership of the system group and its leader's knowledge of each node.
 
+use crate::places::MemberPlace;
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{NodeRole, NodeState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,8 @@ pub struct MemberFacts {
     pub role: NodeRole,
     /// State of the node, from its record.
     pub state: NodeState,
+    /// Place of the node in the group.
+    pub place: MemberPlace,
     /// Reachability of the node.
     pub contact: Contact,
     /// Bytes of log that the node does not have yet; `None` if the leader does not know.
@@ -45,6 +48,12 @@ impl MemberFacts {
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         matches!(self.state, NodeState::Leaving | NodeState::Removed)
+    }
+
+    /// True if the node may vote in the group.
+    #[must_use]
+    pub const fn may_vote(&self) -> bool {
+        matches!(self.place, MemberPlace::Votes)
     }
 }
 

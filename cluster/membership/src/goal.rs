@@ -93,7 +93,7 @@ impl Choice<'_> {
             if self.input.membership.voters.contains(id) {
                 !facts.is_leaving() || !self.rules.has(Rule::LeavingLosesVote)
             } else {
-                self.promotion_waits(**id, facts).is_none()
+                self.has_place(facts) && self.promotion_waits(**id, facts).is_none()
             }
         };
         let of_role = self.input.nodes.iter().filter(|(_, facts)| facts.role == role);
@@ -102,8 +102,13 @@ impl Choice<'_> {
         ranked
     }
 
+    /// True if a node without a vote may get one in this group.
+    fn has_place(&self, facts: &MemberFacts) -> bool {
+        facts.may_vote() || !self.rules.has(Rule::SetVotes)
+    }
+
     /// Order of candidates: smaller ones first. A voter keeps its vote unless it is worse than a learner.
-    fn preference(&self, id: NodeId) -> (bool, bool, bool, bool, bool, NodeId) {
+    fn preference(&self, id: NodeId) -> (bool, bool, bool, bool, bool, bool, NodeId) {
         let facts = self.input.nodes.get(&id);
         let is_draining = facts.is_some_and(|facts| facts.state == NodeState::Draining);
         let is_lost = facts.is_some_and(|facts| match facts.contact {
@@ -111,6 +116,7 @@ impl Choice<'_> {
             Contact::Reachable { .. } => false,
         });
         (
+            facts.is_some_and(|facts| !self.has_place(facts)),
             is_draining && self.rules.has(Rule::DrainingLast),
             is_lost && self.rules.has(Rule::ReplaceUnreachable),
             !self.input.membership.voters.contains(&id),
@@ -149,6 +155,7 @@ impl Choice<'_> {
         let is_coming = |(id, facts): &(&NodeId, &MemberFacts)| {
             !self.input.membership.voters.contains(id)
                 && facts.role == NodeRole::Storage
+                && self.has_place(facts)
                 && matches!(facts.state, NodeState::Active | NodeState::Joining)
                 && facts.contact.is_reachable()
         };
@@ -176,6 +183,7 @@ impl Choice<'_> {
         let waiting = learners.filter_map(|id| {
             let facts = self.input.nodes.get(id)?;
             let is_wanted = facts.role == NodeRole::Storage
+                && self.has_place(facts)
                 && matches!(facts.state, NodeState::Active | NodeState::Joining);
             self.promotion_waits(*id, facts).filter(|_| is_wanted)
         });

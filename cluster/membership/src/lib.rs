@@ -1,4 +1,4 @@
-//! Decisions about the members of the system group: who votes, who learns, and what the loss of a node costs.
+//! Decisions about the members of groups: who votes, who learns, and what the loss of a node costs.
 //!
 //! Everything here is pure: [`decide`] reads facts and returns the next single step. The caller carries the
 //! step out, waits for its outcome, collects the facts anew and decides again. No step depends on an earlier
@@ -11,8 +11,10 @@
 //! - A leader transfers its leadership before it leaves the voters. A lone voter cannot, so it stays until
 //!   two others vote beside it.
 //! - A node is recorded as removed only when it is in no membership.
+//! - In a group of a set only nodes of the set get votes. The others keep theirs until the set can take them.
 //!
-//! [`duty`] decides in the same way which node has the duty. [`settings`] compares the settings of the nodes.
+//! [`duty`] decides in the same way which node has the duty, and [`sets`] which nodes are in which set.
+//! [`settings`] compares the settings of the nodes.
 //!
 //! [`decide`]: decision::decide
 //! [`Rule`]: rules::Rule
@@ -24,7 +26,9 @@ pub mod duty;
 pub mod facts;
 mod goal;
 pub mod health;
+pub mod places;
 pub mod rules;
+pub mod sets;
 pub mod settings;
 #[cfg(test)]
 mod simulation;
@@ -35,4 +39,6 @@ pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide}
 pub use duty::{DutyFacts, DutyStep, DutyWaits, HeldDuty, NodeLeader, decide_duty, phase_at_end};
 pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
 pub use health::{NodeCondition, NodeFinding, NodeHealth};
+pub use places::{MemberPlace, SetRows};
+pub use sets::{GroupProgress, SetInput, SetStep, SetWait, next_set_step};
 pub use settings::{StatedSettings, differing_settings};

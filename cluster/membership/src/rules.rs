@@ -34,11 +34,15 @@ pub enum Rule {
     LeavingLosesVote,
     /// A removal is recorded only when the node is in no membership.
     RecordLast,
+    /// Only nodes of the set get votes, and others give theirs up when a node of the set can take it.
+    SetVotes,
+    /// A learner without a place in the group is removed, and none is added.
+    PlacesOnly,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::OneChangeAtATime,
         Self::FinishJointChange,
         Self::OddVoters,
@@ -54,6 +58,8 @@ impl Rule {
         Self::AwaitReplacement,
         Self::LeavingLosesVote,
         Self::RecordLast,
+        Self::SetVotes,
+        Self::PlacesOnly,
     ];
 }
 

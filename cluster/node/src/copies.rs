@@ -9,8 +9,8 @@ use mlgw_common::{NodeId, SegmentId};
 use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_replication::{
-    COPIES, CopyCounts, LeavingCounts, ReplicaFacts, SegmentFacts, StorageNode, count_copies, count_leaving,
-    is_lost, wanted_copies,
+    COPIES, CopyCounts, LeavingCounts, ReplicaFacts, SegmentFacts, StorageNode, StorageViews, count_copies,
+    count_leaving, is_lost, wanted_copies,
 };
 use mlgw_segments::hot::StorageNodes;
 use std::sync::{Arc, Weak};
@@ -83,7 +83,7 @@ impl ClusterStorageNodes {
 
     /// Counts the copies of all segments, from their rows.
     pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
-        count(records, &self.storage_nodes())
+        count(records, &self.storage_nodes().into())
     }
 
     /// Returns what a node has, as if it were leaving.
@@ -92,7 +92,7 @@ impl ClusterStorageNodes {
     /// If the catalogue cannot be read.
     pub(crate) fn left_on(&self, node: NodeId) -> Result<LeavingNode, ReadError> {
         let records = self.catalogue.segments()?;
-        Ok(left_on(node, &records, &sealed(&records), &self.storage_nodes()))
+        Ok(left_on(node, &records, &sealed(&records), &self.storage_nodes().into()))
     }
 }
 
@@ -116,7 +116,8 @@ pub(crate) fn storage_nodes(
     nodes.iter().filter(stores).map(described).collect()
 }
 
-fn count(records: &[SegmentRecord], nodes: &[StorageNode]) -> CopyStatus {
+fn count(records: &[SegmentRecord], views: &StorageViews) -> CopyStatus {
+    let nodes = views.all();
     let sealed = sealed(records);
     let with_bytes: Vec<SegmentFacts> = sealed.iter().filter(|facts| facts.bytes > 0).cloned().collect();
     let open = records.iter().filter(|record| record.state() == SegmentState::Open);
@@ -124,9 +125,9 @@ fn count(records: &[SegmentRecord], nodes: &[StorageNode]) -> CopyStatus {
     let lost = with_bytes.iter().filter(|facts| is_lost(facts, nodes)).map(|facts| facts.segment);
     CopyStatus {
         wanted: u32::try_from(wanted_copies(COPIES, nodes)).unwrap_or(u32::MAX),
-        counts: count_copies(COPIES, nodes, &with_bytes),
+        counts: count_copies(COPIES, views, &with_bytes),
         open_segments: open.count() as u64,
-        leaving: leaving.map(|node| left_on(node, records, &sealed, nodes)).collect(),
+        leaving: leaving.map(|node| left_on(node, records, &sealed, views)).collect(),
         lost: lost.collect(),
     }
 }
@@ -136,12 +137,12 @@ fn left_on(
     node: NodeId,
     records: &[SegmentRecord],
     sealed: &[SegmentFacts],
-    nodes: &[StorageNode],
+    views: &StorageViews,
 ) -> LeavingNode {
     let is_open =
         |record: &&SegmentRecord| record.state() == SegmentState::Open && record.replica_of(node).is_some();
     let open_segments = records.iter().filter(is_open).count() as u64;
-    LeavingNode { node, counts: count_leaving(COPIES, nodes, sealed, node), open_segments }
+    LeavingNode { node, counts: count_leaving(COPIES, views, sealed, node), open_segments }
 }
 
 /// Facts of the sealed segments.
@@ -154,6 +155,7 @@ fn facts_of(record: &SegmentRecord) -> SegmentFacts {
         |replica: &Replica| ReplicaFacts { node: NodeId(replica.node), is_suspect: replica.is_suspect };
     SegmentFacts {
         segment: record.segment_id(),
+        set: record.set,
         bytes: record.length,
         changes: record.changes,
         replicas: record.replicas.iter().map(facts).collect(),
@@ -177,6 +179,10 @@ mod tests {
             is_full: false,
         };
         ids.iter().map(node).collect()
+    }
+
+    fn counted(records: &[SegmentRecord], nodes: &[StorageNode]) -> CopyStatus {
+        count(records, &nodes.to_vec().into())
     }
 
     fn sealed(id: u64, length: u64, nodes: &[u64]) -> SegmentRecord {
@@ -221,13 +227,13 @@ mod tests {
             [sealed(1, 100, &[1, 2, 3]), sealed(2, 200, &[1, 2]), damaged, open, sealed(5, 0, &[1])];
         let counts =
             CopyCounts { segments: 3, bytes: 600, below_segments: 2, below_bytes: 500, suspect_segments: 1 };
-        let status = count(&records, &reachable(&[1, 2, 3]));
+        let status = counted(&records, &reachable(&[1, 2, 3]));
         let expected = CopyStatus { wanted: 3, counts, open_segments: 1, ..CopyStatus::default() };
         assert_eq!(status, expected);
         // Two nodes have two copies each.
-        let status = count(&records, &reachable(&[1, 2]));
+        let status = counted(&records, &reachable(&[1, 2]));
         assert_eq!((status.wanted, status.counts.below_segments), (2, 0));
-        assert_eq!(count(&records, &reachable(&[1, 2, 3, 4])).wanted, 3);
+        assert_eq!(counted(&records, &reachable(&[1, 2, 3, 4])).wanted, 3);
     }
 
     #[test]
@@ -236,26 +242,26 @@ mod tests {
         nodes[2].is_leaving = true;
         let open = SegmentRecord { state: SegmentState::Open as i32, ..sealed(3, 0, &[1, 3]) };
         let records = [sealed(1, 100, &[1, 2, 3]), sealed(2, 100, &[3, 1]), open, sealed(4, 0, &[3])];
-        let status = count(&records, &nodes);
+        let status = counted(&records, &nodes);
         let counts = LeavingCounts { segments: 3, copied_segments: 2 };
         assert_eq!(status.leaving, [LeavingNode { node: NodeId(3), counts, open_segments: 1 }]);
         assert_eq!((status.wanted, status.counts.below_segments), (2, 1));
         assert!(!status.leaving[0].is_done());
-        let status = count(&[sealed(1, 100, &[1, 2])], &nodes);
+        let status = counted(&[sealed(1, 100, &[1, 2])], &nodes);
         assert!(status.leaving[0].is_done());
     }
 
     #[test]
     fn segments_whose_replicas_were_on_removed_nodes_are_lost() {
         let records = [sealed(1, 100, &[3]), sealed(2, 100, &[3, 2]), sealed(3, 0, &[3])];
-        assert_eq!(count(&records, &reachable(&[1, 2])).lost, [SegmentId(1)]);
+        assert_eq!(counted(&records, &reachable(&[1, 2])).lost, [SegmentId(1)]);
     }
 
     #[test]
     fn segments_at_an_upstream_need_no_copies() {
         let mut spilled = sealed(1, 100, &[1]);
         spilled.replicas[0].tier = 2;
-        let status = count(&[spilled], &reachable(&[1, 2, 3]));
+        let status = counted(&[spilled], &reachable(&[1, 2, 3]));
         assert_eq!(status.counts.below_segments, 0);
     }
 }

@@ -6,11 +6,13 @@
 
 use crate::copies::ClusterStorageNodes;
 use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input, lacking_version};
+use crate::own_groups::follow_sets;
 use crate::probes::Probes;
 use crate::replacing::ReplacedNodes;
 use crate::rotation::end_rotation;
 use crate::routes::serving_nodes;
 use crate::services::NodeServices;
+use crate::sets::set_rows;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::timeout;
@@ -36,8 +38,13 @@ pub(crate) struct MembershipDriver {
 }
 
 impl MembershipDriver {
-    /// Decides and acts until the future is dropped.
+    /// Decides and acts until the future is dropped, and follows the sets: a group that this node leaves must
+    /// not delay the others.
     pub(crate) async fn run(self) {
+        tokio::join!(follow_sets(self.catalogue.clone()), self.drive());
+    }
+
+    async fn drive(self) {
         let mut replaced = ReplacedNodes::default();
         let storage = ClusterStorageNodes {
             own: self.own,
@@ -85,6 +92,8 @@ impl MembershipDriver {
         let done = match step {
             MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members).await,
             MemberStep::RecordRemoval(_) if group != SYSTEM_GROUP => self.spread_leader(&members).await,
+            // Another node takes its place in the set first.
+            MemberStep::RecordRemoval(node) if self.is_in_set(node) => self.spread_leader(&members).await,
             _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {
@@ -95,7 +104,8 @@ impl MembershipDriver {
     /// Decides by the facts that this node has now; `None` if it does not lead the group.
     fn decide(&self, group: u32) -> Option<(GroupMembers, MemberStep)> {
         let members = self.catalogue.members(group).ok()?;
-        let input = decision_input(&members, &self.catalogue.nodes(), |node| self.probes.contact(node));
+        let (nodes, sets) = (self.catalogue.nodes(), set_rows(&self.catalogue));
+        let input = decision_input(&members, &nodes, &sets, |node| self.probes.contact(node));
         Some((members, decide(&input)))
     }
 
@@ -149,7 +159,9 @@ impl MembershipDriver {
             true => !self.services.is_stopping(),
             false => self.can_lead(members, node),
         };
-        let serving = serving_nodes(&self.catalogue.nodes());
+        let sets = set_rows(&self.catalogue);
+        let mut serving = serving_nodes(&self.catalogue.nodes());
+        serving.retain(|node| sets.may_lead(members.group, *node));
         let fit = match members.group {
             SYSTEM_GROUP => fit_nodes(&fit_nodes(&serving, can_have_duty), is_fit),
             _ => fit_nodes(&serving, is_fit),
@@ -174,6 +186,10 @@ impl MembershipDriver {
             status.is_some_and(|of| of.last_contact.is_some() && of.lag_bytes <= PROMOTION_LAG_BYTES_MAX);
         // A node that starts or stops answers, and does not serve.
         is_voter && is_caught_up && self.probes.serves(node)
+    }
+
+    fn is_in_set(&self, node: NodeId) -> bool {
+        self.catalogue.sets().iter().any(|set| set.contains(node))
     }
 
     fn record_wait(&self, group: u32, wait: Option<WaitReason>) {

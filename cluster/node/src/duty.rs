@@ -14,6 +14,7 @@ use crate::facts::SYSTEM_GROUP;
 use crate::probes::Probes;
 use crate::routes::serving_nodes;
 use crate::services::NodeServices;
+use crate::sets::set_rows;
 use futures_util::future::BoxFuture;
 use mlgw_common::limits::DUTY_LEASE_MS;
 use mlgw_common::time::{Instant, sleep, sleep_until, timeout};
@@ -152,7 +153,10 @@ impl DutyDriver {
 
     fn facts(&self, work: &dyn DutyWork, process: &mut DutyProcess) -> DutyFacts {
         let (nodes, duty) = (self.catalogue.nodes(), self.catalogue.duty());
-        let active = serving_nodes(&nodes);
+        let sets = set_rows(&self.catalogue);
+        let mut active = serving_nodes(&nodes);
+        // The work needs the rows of all groups.
+        active.retain(|node| sets.has_all_groups(*node));
         let is_own_fit = work.is_fit() && !process.failures.are_recent();
         self.services.set_fit_for_duty(is_own_fit);
         let fit = self.fit_voters(&active, is_own_fit);
@@ -355,10 +359,10 @@ fn is_fittest(node: NodeId, is_fit: bool, fit: &[NodeId]) -> bool {
 
 /// Publishes where the duty is, once that is decided: this node may be about to begin if it leads.
 fn publish(state: &watch::Sender<OwnDuty>, facts: &DutyFacts, is_here: bool) {
-    let leads = facts.leader.is_some_and(|leader| leader.node == facts.own);
+    let may_begin = facts.is_able && facts.leader.is_some_and(|leader| leader.node == facts.own);
     let now = match is_here {
         true => OwnDuty::Here,
-        false if leads && *state.borrow() == OwnDuty::Unknown => OwnDuty::Unknown,
+        false if may_begin && *state.borrow() == OwnDuty::Unknown => OwnDuty::Unknown,
         false => OwnDuty::Elsewhere,
     };
     state.send_if_modified(|known| std::mem::replace(known, now) != now);

@@ -3,7 +3,7 @@
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Node, NodeRole};
 use mlgw_membership::{
-    ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership, WaitReason,
+    ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SetRows, SystemMembership, WaitReason,
 };
 use mlgw_metadata::{GroupMembers, MemberRole};
 use parking_lot::Mutex;
@@ -19,10 +19,12 @@ pub(crate) const SYSTEM_GROUP: u32 = 0;
 /// Voters of a group of objects.
 const OBJECT_VOTERS_MAX: usize = 3;
 
-/// The input for a group that this node leads. Groups of objects have storage nodes only.
+/// The input for a group that this node leads. Groups of objects have storage nodes only: those of their set,
+/// and those that need their rows for other reasons.
 pub(crate) fn decision_input(
     group: &GroupMembers,
     nodes: &[Arc<Node>],
+    sets: &SetRows,
     contact: impl Fn(NodeId) -> Contact,
 ) -> DecisionInput {
     let is_system = group.group == SYSTEM_GROUP;
@@ -36,7 +38,8 @@ pub(crate) fn decision_input(
         let is_leader = id == group.leader;
         let contact = if is_leader { Contact::Reachable { for_ms: u64::MAX } } else { contact(id) };
         let lag_bytes = if is_leader { Some(0) } else { lag_of(id) };
-        (id, MemberFacts { role: node.role(), state: node.state(), contact, lag_bytes })
+        let (role, state, place) = (node.role(), node.state(), sets.place(group.group, id));
+        (id, MemberFacts { role, state, place, contact, lag_bytes })
     };
     let belongs = |node: &&Arc<Node>| is_system || node.role() == NodeRole::Storage;
     let nodes: BTreeMap<NodeId, MemberFacts> = nodes.iter().filter(belongs).map(facts).collect();
@@ -68,8 +71,8 @@ mod tests {
     use super::{decision_input, lacking_version};
     use crate::test_nodes::node;
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Node, NodeRole, NodeState};
-    use mlgw_membership::{Contact, MemberStep, decide};
+    use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState};
+    use mlgw_membership::{Contact, MemberStep, SetRows, decide};
     use mlgw_metadata::{GroupMembers, MemberRole, MemberStatus};
     use std::sync::Arc;
     use std::time::Duration;
@@ -103,7 +106,8 @@ mod tests {
         let nodes =
             [node(1, NodeRole::Storage, NodeState::Active), node(2, NodeRole::Gateway, NodeState::Joining)];
         let alone = [(1, MemberRole::Voter)];
-        let step = |id: u32| decide(&decision_input(&group(id, &alone), &nodes, |_| STEADY));
+        let sets = SetRows::default();
+        let step = |id: u32| decide(&decision_input(&group(id, &alone), &nodes, &sets, |_| STEADY));
         assert_eq!(step(0), MemberStep::AddLearner(NodeId(2)));
         assert_eq!(step(1), MemberStep::Idle);
     }
@@ -113,14 +117,15 @@ mod tests {
         let nodes = [1, 2, 3].map(|id| node(id, NodeRole::Storage, NodeState::Active));
         let members = [(1, MemberRole::Voter), (2, MemberRole::Learner), (3, MemberRole::Learner)];
         let mut seen = group(1, &members);
-        let step = decide(&decision_input(&seen, &nodes, |_| STEADY));
+        let sets = SetRows::default();
+        let step = decide(&decision_input(&seen, &nodes, &sets, |_| STEADY));
         let MemberStep::ChangeVoters(change) = step else { panic!("{step:?}") };
         assert_eq!(change.voters, [1, 2, 3].map(NodeId).into());
         // A member that never answered under this leader has an unknown lag.
         seen.members[2].last_contact = None;
-        let step = decide(&decision_input(&seen, &nodes, |_| STEADY));
+        let step = decide(&decision_input(&seen, &nodes, &sets, |_| STEADY));
         assert!(matches!(step, MemberStep::Wait(_)), "{step:?}");
-        let input = decision_input(&seen, &nodes, |_| STEADY);
+        let input = decision_input(&seen, &nodes, &sets, |_| STEADY);
         assert_eq!(input.nodes[&NodeId(3)].lag_bytes, None);
     }
 
@@ -139,5 +144,31 @@ mod tests {
         let lacking = |version| lacking_version(&nodes, version).map(NodeId::get).collect::<Vec<_>>();
         assert_eq!(lacking(6), [2, 4, 5]);
         assert_eq!(lacking_version(&nodes[..1], 6).next(), None);
+    }
+
+    #[test]
+    fn a_group_moves_to_the_nodes_of_its_set_and_leaves_the_others() {
+        let nodes = [1, 2, 3, 4, 5].map(|id| node(id, NodeRole::Storage, NodeState::Active));
+        let set = |id, nodes: &[u64]| Arc::new(NodeSet { id, nodes: nodes.to_vec(), changes: 1 });
+        let sets = [set(0, &[1, 2, 3]), set(1, &[1, 4, 5]), set(2, &[3, 4, 5])];
+        let of_group = GroupSet { group: 7, set: 1, guest_of: vec![], changes: 1 };
+        let sets = SetRows::new(sets, [Arc::new(of_group)]);
+        let step = |members: &[(u64, MemberRole)]| {
+            decide(&decision_input(&group(7, members), &nodes, &sets, |_| STEADY))
+        };
+        let (voter, learner) = (MemberRole::Voter, MemberRole::Learner);
+        assert_eq!(step(&[(1, voter), (2, voter), (3, voter)]), MemberStep::AddLearner(NodeId(4)));
+        let moving = step(&[(1, voter), (2, voter), (3, voter), (4, learner), (5, learner)]);
+        let MemberStep::ChangeVoters(change) = moving else { panic!("{moving:?}") };
+        assert_eq!(change.voters, [1, 4, 5].map(NodeId).into());
+        let moved = [(1, voter), (2, learner), (3, learner), (4, voter), (5, voter)];
+        assert_eq!(step(&moved), MemberStep::Idle, "nodes of the first set learn every group");
+        let of_group = GroupSet { group: 7, set: 2, guest_of: vec![], changes: 2 };
+        let of_first = SetRows::new([set(0, &[1, 4, 5]), set(2, &[3, 4, 5])], [Arc::new(of_group)]);
+        let left = [(1, learner), (2, learner), (3, voter), (4, voter), (5, voter)];
+        let mut left = group(7, &left);
+        left.leader = NodeId(3);
+        let step = decide(&decision_input(&left, &nodes, &of_first, |_| STEADY));
+        assert_eq!(step, MemberStep::RemoveLearner(NodeId(2)));
     }
 }

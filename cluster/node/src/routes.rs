@@ -1,14 +1,17 @@
 //! The range map of forwarding, from the rows of nodes and buckets.
 //!
-//! Every storage node serves all keys, with one exception. Requests for remote-backed buckets belong to the
-//! duty node, which alone has their clean copies and sends their writes to the origins. A member checks the
-//! exception by its own rows of buckets and of the duty node, so a map that is out of date costs a forwarding
-//! node one refusal that names the owner. Therefore the map has one epoch only.
+//! Every storage node serves all keys, with two exceptions. Requests for remote-backed buckets belong to the
+//! duty node, which alone has their clean copies and sends their writes to the origins. Once there are sets,
+//! a key belongs to the nodes that have its group. A member checks both by its own rows and groups, so a map
+//! that is out of date costs a forwarding node one refusal that names another node. Therefore the map has one
+//! epoch only.
 
+use crate::sets::set_rows;
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{Bucket, Node, NodeRole, NodeState};
-use mlgw_forwarding::route::RangeMembers;
+use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{MapEpoch, RouteTable};
+use mlgw_membership::{MemberPlace, SetRows};
 use mlgw_metadata::Catalogue;
 use std::sync::Arc;
 
@@ -27,35 +30,84 @@ pub(crate) fn serving_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
 /// The map that follows from the rows of this node.
 pub(crate) fn current_table(catalogue: &Catalogue) -> RouteTable {
     let buckets = catalogue.buckets(None, None, usize::MAX);
-    route_table(&catalogue.nodes(), catalogue.duty().node_id(), buckets.iter().map(|bucket| &**bucket))
+    let facts = RouteFacts {
+        nodes: &catalogue.nodes(),
+        duty: catalogue.duty().node_id(),
+        sets: &set_rows(catalogue),
+        ranges: &|bucket: &Bucket| catalogue.bucket_ranges(bucket.bucket_id()),
+    };
+    route_table(&facts, buckets.iter().map(|bucket| &**bucket))
+}
+
+/// Function that returns the first key and the group of the ranges of a bucket.
+type BucketRanges<'a> = dyn Fn(&Bucket) -> Vec<(Vec<u8>, u32)> + 'a;
+
+/// Facts from which the map follows.
+struct RouteFacts<'a> {
+    nodes: &'a [Arc<Node>],
+    duty: NodeId,
+    sets: &'a SetRows,
+    ranges: &'a BucketRanges<'a>,
 }
 
 /// The map. Without a serving node it is of the first epoch and has no member.
-fn route_table<'a>(
-    nodes: &[Arc<Node>],
-    duty: NodeId,
-    buckets: impl IntoIterator<Item = &'a Bucket>,
-) -> RouteTable {
-    let members = serving_nodes(nodes);
+fn route_table<'a>(facts: &RouteFacts<'_>, buckets: impl IntoIterator<Item = &'a Bucket>) -> RouteTable {
+    let members = serving_nodes(facts.nodes);
     if members.is_empty() {
         return RouteTable::default();
     }
-    let mut table = RouteTable::new(KNOWN, RangeMembers { members, leader: None });
-    let at_duty = RangeMembers { members: vec![duty], leader: Some(duty) };
-    for bucket in buckets.into_iter().filter(|bucket| bucket.binding.is_some()) {
-        table.add_whole_bucket(&bucket.name, at_duty.clone());
+    let mut table = RouteTable::new(KNOWN, RangeMembers { members: members.clone(), leader: None });
+    if !facts.sets.is_empty() {
+        let all = members.iter().copied().filter(|node| facts.sets.has_all_groups(*node)).collect();
+        table.set_all_groups(RangeMembers { members: all, leader: None });
+    }
+    let at_duty = RangeMembers { members: vec![facts.duty], leader: Some(facts.duty) };
+    for bucket in buckets {
+        if bucket.binding.is_some() {
+            table.add_whole_bucket(&bucket.name, at_duty.clone());
+        } else if !facts.sets.is_empty()
+            && let Some(ranges) = ranges_of(facts, bucket, &members)
+            && let Err(error) = table.add_bucket(&bucket.name, ranges)
+        {
+            tracing::warn!(%error, "requests for a bucket are routed to any node");
+        }
     }
     table
 }
 
+/// The ranges of a bucket with the nodes that have their groups; `None` if no node of a group serves.
+fn ranges_of(facts: &RouteFacts<'_>, bucket: &Bucket, serving: &[NodeId]) -> Option<Vec<RangeRoute>> {
+    let route = |(begin, group): (Vec<u8>, u32)| {
+        let has = |node: &NodeId| facts.sets.place(group, *node) != MemberPlace::Leaves;
+        let members: Vec<NodeId> = serving.iter().copied().filter(has).collect();
+        let begin = String::from_utf8(begin).ok().filter(|_| !members.is_empty())?;
+        Some(RangeRoute { begin, group: RangeMembers { members, leader: None } })
+    };
+    (facts.ranges)(bucket).into_iter().map(route).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{KNOWN, route_table, serving_nodes};
+    use super::{KNOWN, RouteFacts, route_table, serving_nodes};
     use crate::test_nodes::{node, storage};
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Binding, Bucket, NodeRole, NodeState};
+    use mlgw_formats::schema::{Binding, Bucket, GroupSet, Node, NodeRole, NodeSet, NodeState};
     use mlgw_forwarding::route::RouteTarget;
     use mlgw_forwarding::{MapEpoch, RouteTable};
+    use mlgw_membership::SetRows;
+    use std::sync::Arc;
+
+    /// The bucket `split` has its keys from `m` on in group 2; all others are in group 1.
+    fn ranges(bucket: &Bucket) -> Vec<(Vec<u8>, u32)> {
+        match bucket.name.as_str() {
+            "split" => vec![(vec![], 1), (b"m".to_vec(), 2)],
+            _ => vec![(vec![], 1)],
+        }
+    }
+
+    fn facts<'a>(nodes: &'a [Arc<Node>], duty: u64, sets: &'a SetRows) -> RouteFacts<'a> {
+        RouteFacts { nodes, duty: NodeId(duty), sets, ranges: &ranges }
+    }
 
     fn in_bucket(bucket: &str) -> RouteTarget<'_> {
         RouteTarget { bucket: Some(bucket), key: Some("key") }
@@ -66,7 +118,8 @@ mod tests {
         let bound =
             Bucket { name: "bound".to_owned(), binding: Some(Binding::default()), ..Bucket::default() };
         let local = Bucket { name: "local".to_owned(), ..Bucket::default() };
-        let table = route_table(&[storage(3), storage(1), storage(2)], NodeId(2), [&bound, &local]);
+        let nodes = [storage(3), storage(1), storage(2)];
+        let table = route_table(&facts(&nodes, 2, &SetRows::default()), [&bound, &local]);
         assert_eq!(table.epoch, KNOWN);
         for id in [1, 2, 3].map(NodeId) {
             assert!(table.is_owner(id, in_bucket("local")) && table.is_owner(id, in_bucket("unknown")));
@@ -74,6 +127,29 @@ mod tests {
             assert_eq!(table.is_owner(id, in_bucket("bound")), id == NodeId(2));
         }
         assert_eq!(table.members_of(in_bucket("bound")).leader, Some(NodeId(2)));
+    }
+
+    #[test]
+    fn with_sets_a_key_belongs_to_the_nodes_that_have_its_group() {
+        let set = |id, nodes: &[u64]| Arc::new(NodeSet { id, nodes: nodes.to_vec(), changes: 1 });
+        let of_group = GroupSet { set: 1, ..GroupSet::first(2) };
+        let sets = SetRows::new([set(0, &[1, 2, 3]), set(1, &[3, 4, 5])], [Arc::new(of_group)]);
+        let nodes = [1, 2, 3, 4, 5].map(storage);
+        let local = |name: &str| Bucket { name: name.to_owned(), ..Bucket::default() };
+        let buckets = [local("whole"), local("split")];
+        let table = route_table(&facts(&nodes, 1, &sets), &buckets);
+        let members = |bucket, key| {
+            let found = table.members_of(RouteTarget { bucket: Some(bucket), key });
+            found.members.iter().map(|node| node.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(members("whole", Some("z")), [1, 2, 3]);
+        assert_eq!(members("whole", None), [1, 2, 3]);
+        assert_eq!(members("split", Some("a")), [1, 2, 3]);
+        assert_eq!(members("split", Some("z")), [1, 2, 3, 4, 5], "nodes of the first set have all groups");
+        assert_eq!(members("split", None), [1, 2, 3], "a listing needs all ranges");
+        assert_eq!(members("unknown", None), [1, 2, 3, 4, 5]);
+        let without_first = route_table(&facts(&nodes[3..], 1, &sets), &buckets);
+        assert_eq!(without_first.members_of(in_bucket("whole")).members, [4, 5].map(NodeId), "any node");
     }
 
     #[test]
@@ -92,7 +168,8 @@ mod tests {
     #[test]
     fn without_rows_of_serving_nodes_there_is_no_member() {
         for known in [vec![], vec![node(1, NodeRole::Storage, NodeState::Joining)]] {
-            assert_eq!(route_table(&known, NodeId(1), []), RouteTable::default());
+            let table = route_table(&facts(&known, 1, &SetRows::default()), []);
+            assert_eq!(table, RouteTable::default());
         }
         assert_eq!(RouteTable::default().epoch, MapEpoch(0));
     }

@@ -23,6 +23,7 @@ pub mod repair;
 pub mod rules;
 #[cfg(test)]
 mod simulation;
+pub mod views;
 
 pub use follower::FollowedState;
 pub use health::{PeerChange, PeerHealth};
@@ -34,3 +35,4 @@ pub use repair::{
     COPIES, CopyCounts, LeavingCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts,
     StorageNode, count_copies, count_leaving, is_lost, next_tasks, wanted_copies,
 };
+pub use views::StorageViews;

@@ -13,6 +13,8 @@
 //!   nodes have all copies that they can have. If it is the owner, another node with a good replica becomes
 //!   the owner first. Only the owner of an open segment may append, so only sealed ones change their owner.
 //! - The owner drops the replicas of removed nodes, which are never read again.
+//! - For a segment, a node outside of its set is like one that leaves ([`StorageViews`]). The number of
+//!   copies is that which all storage nodes can have, so a set that is too small gives up no copy elsewhere.
 //! - Every task names the change counter of the record that it was decided on. The command that records its
 //!   result compares the counter, so that two nodes cannot both act on the same facts.
 //!
@@ -21,6 +23,7 @@
 //! calls; after a power loss the next call decides anew.
 
 use crate::rules::{ReplicationRule, ReplicationRules};
+use crate::views::StorageViews;
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::BTreeSet;
 
@@ -41,6 +44,8 @@ pub struct ReplicaFacts {
 pub struct SegmentFacts {
     /// Id of the segment.
     pub segment: SegmentId,
+    /// Id of its set.
+    pub set: u32,
     /// Length of the segment.
     pub bytes: u64,
     /// Change counter of the record.
@@ -101,7 +106,7 @@ pub struct RepairInput<'a> {
     /// Number of copies that each segment is to have.
     pub copies: usize,
     /// All storage nodes that are not removed.
-    pub nodes: &'a [StorageNode],
+    pub nodes: &'a StorageViews,
     /// All sealed segments. Those without bytes need an owner and no copies.
     pub segments: &'a [SegmentFacts],
     /// Segments that this node works on already.
@@ -155,21 +160,21 @@ pub struct LeavingCounts {
 #[must_use]
 pub fn count_leaving(
     copies: usize,
-    nodes: &[StorageNode],
+    nodes: &StorageViews,
     segments: &[SegmentFacts],
     leaving: NodeId,
 ) -> LeavingCounts {
-    let nodes: Vec<StorageNode> = nodes.iter().filter(|node| node.node != leaving).copied().collect();
-    let wanted = wanted_copies(copies, &nodes).max(1);
+    let nodes = nodes.without(leaving);
     let mut counts = LeavingCounts::default();
     let needs = |facts: &&SegmentFacts| {
         let is_owner = facts.replicas.first().is_some_and(|owner| owner.node == leaving);
         is_owner || facts.bytes > 0 && facts.replicas.iter().any(|of| of.node == leaving)
     };
+    let wanted = wanted_copies(copies, nodes.all()).max(1);
     for facts in segments.iter().filter(needs) {
         counts.segments += 1;
-        let has_copies =
-            facts.bytes == 0 || facts.is_at_upstream || good_nodes(facts, &nodes).count() >= wanted;
+        let good = || good_nodes(facts, nodes.of(facts.set)).count();
+        let has_copies = facts.bytes == 0 || facts.is_at_upstream || good() >= wanted;
         counts.copied_segments += u64::from(has_copies);
     }
     counts
@@ -184,13 +189,13 @@ pub fn is_lost(facts: &SegmentFacts, nodes: &[StorageNode]) -> bool {
 
 /// Returns the numbers of segments by the state of their copies. Segments at an upstream need no copies.
 #[must_use]
-pub fn count_copies(copies: usize, nodes: &[StorageNode], segments: &[SegmentFacts]) -> CopyCounts {
-    let wanted = wanted_copies(copies, nodes);
+pub fn count_copies(copies: usize, nodes: &StorageViews, segments: &[SegmentFacts]) -> CopyCounts {
+    let wanted = wanted_copies(copies, nodes.all());
     let mut counts = CopyCounts::default();
     for facts in segments {
         counts.segments += 1;
         counts.bytes += facts.bytes;
-        if !facts.is_at_upstream && good_nodes(facts, nodes).count() < wanted {
+        if !facts.is_at_upstream && good_nodes(facts, nodes.of(facts.set)).count() < wanted {
             counts.below_segments += 1;
             counts.below_bytes += facts.bytes;
         }
@@ -217,6 +222,8 @@ struct Choice<'a> {
     input: &'a RepairInput<'a>,
     facts: &'a SegmentFacts,
     rules: ReplicationRules,
+    /// The storage nodes, as the segment sees them.
+    nodes: &'a [StorageNode],
     /// Good replicas at storage nodes that stay.
     good: usize,
     /// Other nodes with a good replica that are reachable and stay, in the order of the record.
@@ -229,23 +236,27 @@ struct Choice<'a> {
 
 impl<'a> Choice<'a> {
     fn new(input: &'a RepairInput<'a>, facts: &'a SegmentFacts, rules: ReplicationRules) -> Self {
+        let nodes = match rules.has(ReplicationRule::SetIsKept) {
+            true => input.nodes.of(facts.set),
+            false => input.nodes.all(),
+        };
         let reachable = |is_suspect: bool| -> Vec<NodeId> {
             let marked = facts.replicas.iter().filter(|replica| replica.is_suspect == is_suspect);
             let others = marked.map(|replica| replica.node).filter(|node| *node != input.own);
-            others.filter(|node| is_reachable(*node, input.nodes)).collect()
+            others.filter(|node| is_reachable(*node, nodes)).collect()
         };
         let (good, mut marked) = (reachable(false), reachable(true));
         if !rules.has(ReplicationRule::SuspectIsSource) {
             marked.clear();
         }
-        let counts =
-            |node: &NodeId| is_staying(*node, input.nodes) || !rules.has(ReplicationRule::LeavingIsNoCopy);
+        let counts = |node: &NodeId| is_staying(*node, nodes) || !rules.has(ReplicationRule::LeavingIsNoCopy);
         let listed = facts.replicas.iter().filter(|replica| !replica.is_suspect).map(|of| of.node);
-        let is_known = |node: &NodeId| input.nodes.iter().any(|other| other.node == *node);
+        let is_known = |node: &NodeId| nodes.iter().any(|other| other.node == *node);
         Self {
             input,
             facts,
             rules,
+            nodes,
             good: listed.filter(is_known).filter(counts).count(),
             good_copies: good.iter().copied().filter(counts).collect(),
             good_sources: ranked(facts.segment, good.into_iter()),
@@ -273,7 +284,7 @@ impl<'a> Choice<'a> {
 
     fn kind(&self) -> Option<RepairKind> {
         let own = self.facts.replicas.iter().find(|replica| replica.node == self.input.own);
-        let stays = self.input.nodes.iter().find(|of| of.node == self.input.own).map(|of| !of.is_leaving)?;
+        let stays = self.nodes.iter().find(|of| of.node == self.input.own).map(|of| !of.is_leaving)?;
         if self.facts.is_at_upstream || self.facts.bytes == 0 {
             return self.is_heir().then_some(RepairKind::TakeOver);
         }
@@ -291,6 +302,11 @@ impl<'a> Choice<'a> {
         self.input.copies.max(1)
     }
 
+    /// Number of copies that the segment can have, wherever they are.
+    fn wanted(&self) -> usize {
+        wanted_copies(self.copies(), self.input.nodes.all())
+    }
+
     fn owner(&self) -> Option<NodeId> {
         self.facts.replicas.first().map(|replica| replica.node)
     }
@@ -298,7 +314,7 @@ impl<'a> Choice<'a> {
     /// Work on this node's replica while this node leaves.
     fn kind_for_leaving(&self, own: ReplicaFacts) -> Option<RepairKind> {
         let has_enough = match self.rules.has(ReplicationRule::LeavingDropsLast) {
-            true => self.good_copies.len() >= wanted_copies(self.copies(), self.input.nodes).max(1),
+            true => self.good_copies.len() >= self.wanted().max(1),
             false => self.facts.replicas.len() > 1,
         };
         match has_enough {
@@ -324,10 +340,10 @@ impl<'a> Choice<'a> {
     fn is_heir(&self) -> bool {
         let own = self.input.own;
         let is_replaced = self.owner().is_some_and(|owner| {
-            let leaves = !is_staying(owner, self.input.nodes);
+            let leaves = !is_staying(owner, self.nodes);
             owner != own && (leaves || !self.rules.has(ReplicationRule::OnlyLeavingIsReplaced))
         });
-        if !is_replaced || !is_staying(own, self.input.nodes) {
+        if !is_replaced || !is_staying(own, self.nodes) {
             return false;
         }
         if !self.rules.has(ReplicationRule::OwnerIsReplaced) {
@@ -337,14 +353,14 @@ impl<'a> Choice<'a> {
         let is_good =
             |of: &&ReplicaFacts| !has_files || !of.is_suspect || !self.rules.has(ReplicationRule::HeirIsGood);
         let can_own = |node: &NodeId| {
-            is_staying(*node, self.input.nodes) && (*node == own || is_reachable(*node, self.input.nodes))
+            is_staying(*node, self.nodes) && (*node == own || is_reachable(*node, self.nodes))
         };
         let listed = self.facts.replicas.iter().filter(is_good).map(|replica| replica.node);
         let first = listed.filter(|node| Some(*node) != self.owner()).find(can_own);
-        let all = self.input.nodes.iter().map(|node| node.node).filter(can_own);
-        let staying = self.input.nodes.iter().map(|node| node.node);
+        let all = self.nodes.iter().map(|node| node.node).filter(can_own);
+        let staying = self.nodes.iter().map(|node| node.node);
         let any = || match self.facts.is_at_upstream {
-            true => staying.filter(|node| is_staying(*node, self.input.nodes)).min(),
+            true => staying.filter(|node| is_staying(*node, self.nodes)).min(),
             false => ranked(self.facts.segment, all).into_iter().next(),
         };
         first.or_else(|| if has_files { None } else { any() }) == Some(own)
@@ -352,7 +368,7 @@ impl<'a> Choice<'a> {
 
     /// True if this node is the owner, and the record lists removed nodes.
     fn has_removed_replicas(&self) -> bool {
-        let is_removed = |of: &ReplicaFacts| self.input.nodes.iter().all(|node| node.node != of.node);
+        let is_removed = |of: &ReplicaFacts| self.nodes.iter().all(|node| node.node != of.node);
         self.owner() == Some(self.input.own)
             && self.facts.replicas.iter().any(is_removed)
             && self.rules.has(ReplicationRule::RemovedIsForgotten)
@@ -371,8 +387,8 @@ impl<'a> Choice<'a> {
 
     /// True if this node is among those that make a copy.
     fn is_chosen(&self) -> bool {
-        let RepairInput { own, nodes, .. } = *self.input;
-        let missing = wanted_copies(self.copies(), nodes).saturating_sub(self.good);
+        let (own, nodes) = (self.input.own, self.nodes);
+        let missing = self.wanted().saturating_sub(self.good);
         let can_copy = |node: &StorageNode| {
             node.is_reachable && (!node.is_leaving || !self.rules.has(ReplicationRule::LeavingTakesNoCopy))
         };

@@ -86,6 +86,9 @@ pub enum ReplicationRule {
     RemovedIsForgotten,
     /// A removed node never answers. Without it an open segment with too few other replicas stays open.
     RemovedNeverAnswers,
+    /// For a segment, nodes outside of its set are like nodes that leave. Without it replicas stay where a
+    /// set has been.
+    SetIsKept,
     /// A change of the replicas compares the record's change counter. *Kept by `apply`.* Without it a node
     /// puts a replica back that was dropped meanwhile.
     ChangesCompared,
@@ -98,7 +101,7 @@ pub enum ReplicationRule {
 
 impl ReplicationRule {
     /// All rules.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::QuorumSynced,
         Self::PrimaryAmongThem,
         Self::DroppedCount,
@@ -131,6 +134,7 @@ impl ReplicationRule {
         Self::HeirIsGood,
         Self::RemovedIsForgotten,
         Self::RemovedNeverAnswers,
+        Self::SetIsKept,
         Self::ChangesCompared,
         Self::LateIsLeftOut,
         Self::LastTwoStay,

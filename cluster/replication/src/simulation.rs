@@ -147,6 +147,7 @@ needed! {
     without_heir_is_good: HeirIsGood;
     without_removed_is_forgotten: RemovedIsForgotten;
     without_removed_never_answers: RemovedNeverAnswers;
+    without_set_is_kept: SetIsKept;
     without_changes_compared: ChangesCompared;
     without_late_is_left_out: LateIsLeftOut;
     without_last_two_stay: LastTwoStay;

@@ -8,7 +8,7 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 5;
+pub const CLUSTER_VERSION: u32 = 6;
 
 /// The newest version of the build before this one.
 pub const PREVIOUS_CLUSTER_VERSION: u32 = CLUSTER_VERSION - 1;
@@ -43,6 +43,9 @@ pub const REPLACEMENT_CLUSTER_VERSION: u32 = 5;
 /// The first version whose duty node may change: the row of the duty node, and the terms of commands.
 pub const DUTY_CLUSTER_VERSION: u32 = 5;
 
+/// The first version with sets of nodes.
+pub const SETS_CLUSTER_VERSION: u32 = 6;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
@@ -50,7 +53,8 @@ const _: () = assert!(SERVING_CLUSTER_VERSION < LEASES_CLUSTER_VERSION);
 const _: () = assert!(LEASES_CLUSTER_VERSION == ROTATION_CLUSTER_VERSION);
 const _: () = assert!(ROTATION_CLUSTER_VERSION == REPLACEMENT_CLUSTER_VERSION);
 const _: () = assert!(REPLACEMENT_CLUSTER_VERSION == DUTY_CLUSTER_VERSION);
-const _: () = assert!(DUTY_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(DUTY_CLUSTER_VERSION < SETS_CLUSTER_VERSION);
+const _: () = assert!(SETS_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +80,8 @@ impl Change {
             Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
+            Self::PutSet(_) | Self::AssignGroup(_) => SETS_CLUSTER_VERSION,
+            Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
             Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
             Self::CreateJob(create) if create.duty_term.is_some() => DUTY_CLUSTER_VERSION,
@@ -149,12 +155,13 @@ mod tests {
     use super::{
         CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION,
         REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION,
-        SERVING_CLUSTER_VERSION, check_known,
+        SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, FreezeBucket, LeaseBodies,
-        ObjectCommand, PlaceSegment, PutNode, PutPolicy, RebindBucket, RemoveNode, RemoveSegment, ReportNode,
-        SealSegment, SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
+        AssignGroup, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, FreezeBucket,
+        LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet, RebindBucket, RemoveNode,
+        RemoveSegment, ReportNode, SealSegment, SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas,
+        SplitKey, StepJob, ThawBucket,
     };
     use crate::schema::{Duty, Node, Replica};
 
@@ -287,6 +294,19 @@ mod tests {
             let unknown = LaterCommand { needs: DUTY_CLUSTER_VERSION, known: 4 };
             assert_eq!(check_known(&later, 4), Err(unknown));
             assert_eq!(check_known(&later, 5), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_build_of_version_5_knows_no_sets() {
+        let put = Change::PutSet(PutSet { set: 0, nodes: vec![1], changes: 0 });
+        let assign = Change::AssignGroup(AssignGroup { group: 1, set: 0, changes: 0 });
+        let create = |set| Change::CreateSegment(CreateSegment { set, ..CreateSegment::default() });
+        assert_eq!(check_known(&Command::from(create(0)), 1), Ok(()));
+        for later in [put, assign, create(1)].map(Command::from) {
+            let unknown = LaterCommand { needs: SETS_CLUSTER_VERSION, known: 5 };
+            assert_eq!(check_known(&later, 5), Err(unknown));
+            assert_eq!(check_known(&later, 6), Ok(()));
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod policy;
 pub mod quota;
 pub mod reply;
 pub mod segment;
+pub mod set;
 pub mod system;
 pub mod upload;
 
@@ -37,6 +38,7 @@ pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
     SetReplicas,
 };
+pub use set::{AssignGroup, PutSet};
 pub use system::{
     BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
     SetClusterVersion,
@@ -53,7 +55,7 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45"
+            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     pub change: Option<Change>,
 }
@@ -197,6 +199,12 @@ pub enum Change {
     /// Rejects changes of keys of a bucket by earlier terms of duty.
     #[prost(message, tag = "45")]
     SetBucketTerm(SetBucketTerm),
+    /// Group 0: creates a set of nodes, or replaces its nodes.
+    #[prost(message, tag = "46")]
+    PutSet(PutSet),
+    /// Group 0: assigns an object group to a set.
+    #[prost(message, tag = "47")]
+    AssignGroup(AssignGroup),
 }
 
 impl Command {

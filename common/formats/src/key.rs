@@ -34,6 +34,10 @@ pub enum Family {
     JoinToken = 0x0B,
     /// Certificate authorities of the cluster (group 0).
     Authority = 0x0C,
+    /// Sets of storage nodes (group 0).
+    Set = 0x0D,
+    /// Set of each object group that was assigned to one (group 0).
+    GroupSet = 0x0E,
     /// An object group's copy of a bucket's definition.
     Mirror = 0x10,
     /// Current versions of objects.

@@ -25,7 +25,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub request: Option<MemberRequest>,
 }
 
@@ -63,6 +63,9 @@ pub enum MemberRequest {
     /// Shows that the leader of several groups is there.
     #[prost(message, tag = "11")]
     Heartbeats(HeartbeatsCall),
+    /// Asks the leader if the calling node is a member of the group. Since cluster version 6.
+    #[prost(message, tag = "12")]
+    IsMember(IsMemberCall),
 }
 
 /// A vote of a member.
@@ -165,6 +168,10 @@ pub struct ReadIndexCall {}
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CreateMemberCall {}
 
+/// Request for the part of the calling node in the group.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct IsMemberCall {}
+
 /// Request for a saga: a change of a bucket that takes several steps.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SagaCall {
@@ -195,7 +202,7 @@ pub struct ReadersCall {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub reply: Option<MemberReply>,
 }
 
@@ -244,6 +251,9 @@ pub enum MemberReply {
     /// Answers to the heartbeats of several groups, in their order.
     #[prost(message, tag = "14")]
     Heartbeats(HeartbeatsReply),
+    /// The part of the calling node in the group.
+    #[prost(message, tag = "15")]
+    Membership(MembershipReply),
 }
 
 /// Reply without content.
@@ -296,6 +306,14 @@ pub struct ReadersReply {
     /// read one of the other bodies.
     #[prost(bool, tag = "3")]
     pub is_behind: bool,
+}
+
+/// Part of a node in a group.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct MembershipReply {
+    /// True if the node is a member, or will be or was one by a change that is not committed.
+    #[prost(bool, tag = "1")]
+    pub is_member: bool,
 }
 
 /// Answers to the heartbeats of a call, in their order.

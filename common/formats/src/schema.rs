@@ -23,6 +23,7 @@ pub mod policy;
 pub mod quota;
 pub mod release;
 pub mod segment;
+pub mod set;
 pub mod upload;
 pub mod usage;
 pub mod version;
@@ -48,6 +49,7 @@ pub use policy::{LearntBound, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion
 pub use quota::{Excess, Measure, Payer, Quota};
 pub use release::{Release, ReleaseScope};
 pub use segment::{Replica, SegmentClass, SegmentRecord, SegmentState};
+pub use set::{GroupSet, NodeSet};
 pub use upload::Upload;
 pub use usage::{BucketUsage, SegmentUsage};
 

@@ -2,15 +2,15 @@
 //! record.
 
 use mlgw_formats::schema::{
-    self, AuthorityRecord, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, JoinTokenRecord,
-    Mirror, Node, ObjectSummary, ObjectVersion, PartRecord, Partition, Payer, PolicyFiles, PolicyVersion,
-    Release, SegmentRecord, SegmentUsage, Upload,
+    self, AuthorityRecord, Bucket, BucketUsage, Credential, Dataset, ExtentPage, GroupSet, Job,
+    JoinTokenRecord, Mirror, Node, NodeSet, ObjectSummary, ObjectVersion, PartRecord, Partition, Payer,
+    PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte selects the family.
 pub fn run(data: &[u8]) {
     let Some((family, bytes)) = data.split_first() else { return };
-    match family % 22 {
+    match family % 24 {
         0 => same::<Bucket>(bytes),
         1 => same::<Mirror>(bytes),
         2 => same::<Credential>(bytes),
@@ -32,6 +32,8 @@ pub fn run(data: &[u8]) {
         18 => same::<PolicyFiles>(bytes),
         19 => same::<JoinTokenRecord>(bytes),
         20 => same::<AuthorityRecord>(bytes),
+        21 => same::<NodeSet>(bytes),
+        22 => same::<GroupSet>(bytes),
         _ => same::<schema::meta::LogPosition>(bytes),
     }
 }

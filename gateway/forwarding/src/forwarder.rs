@@ -9,7 +9,7 @@ use crate::failure::ForwardFailure;
 use crate::gate::{BodyGate, BodyOpening};
 use crate::head::{DeclaredBody, ForwardedContext, HeadError, encode_head};
 use crate::health::MemberHealth;
-use crate::route::{CandidateQueue, MapEpoch, RoutePreference, RouteTable, RouteTarget};
+use crate::route::{CandidateQueue, MapEpoch, RangeMembers, RoutePreference};
 use crate::streams::{
     MemberBody, MemberStreams, OpenedStream, PolledFrame, StreamFault, StreamOpenError, empty_body,
     poll_bytes,
@@ -59,8 +59,8 @@ pub struct OutgoingRequest<'a, B> {
     pub head: &'a Parts,
     /// Facts for the member.
     pub context: ForwardedContext,
-    /// Bucket and key.
-    pub target: RouteTarget<'a>,
+    /// The members that may serve it.
+    pub group: &'a RangeMembers,
     /// Number of the request, which spreads reads over the members.
     pub turn: u64,
     /// Time for which it has waited on this node. It is part of the longest time until a member accepts it.
@@ -128,16 +128,12 @@ impl Forwarder {
     /// # Errors
     /// `ServiceUnavailable` with a [`ForwardFailure`]; the error of the client's body;
     /// `RequestHeaderSectionTooLarge`.
-    pub async fn forward<B>(
-        &self,
-        table: &RouteTable,
-        request: OutgoingRequest<'_, B>,
-    ) -> Result<ForwardedResponse, S3Error>
+    pub async fn forward<B>(&self, request: OutgoingRequest<'_, B>) -> Result<ForwardedResponse, S3Error>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         S3Error: From<B::Error>,
     {
-        let OutgoingRequest { head, context, target, turn, waited, body } = request;
+        let OutgoingRequest { head, context, group, turn, waited, body } = request;
         let until = Instant::now() + ACCEPT_WAIT.saturating_sub(waited);
         let declared = context.body;
         let encoded = encode_head(head, &context).map_err(|error| match error {
@@ -150,7 +146,6 @@ impl Forwarder {
         };
         let now = Instant::now();
         let is_suspect = |member| self.health.is_suspect(member, now) || self.streams.is_stopping(member);
-        let group = table.members_of(target);
         let candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
         let gated = is_released_later(&head.method, declared);
         let accepted = self.find_member(candidates, &encoded, gated, until).await?;

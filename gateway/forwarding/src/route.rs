@@ -2,7 +2,8 @@
 //!
 //! A table maps each key to the members of the group that owns it. Requests without a bucket, and requests
 //! for a bucket that the table does not have, belong to the system group, whose members know all buckets.
-//! Requests for a whole bucket belong to the group of its first range.
+//! Requests for a whole bucket belong to the group of its first range. If it has several ranges, they belong
+//! to the nodes that have all groups, once some nodes do not.
 
 use crate::verdict::RoutingVerdict;
 use mlgw_common::NodeId;
@@ -51,6 +52,8 @@ pub struct RouteTable {
     /// The epoch.
     pub epoch: MapEpoch,
     system: RangeMembers,
+    /// Members of all groups; none while every member is one of all groups.
+    all_groups: RangeMembers,
     buckets: HashMap<String, Vec<RangeRoute>>,
 }
 
@@ -58,7 +61,18 @@ impl RouteTable {
     /// Returns a table without buckets.
     #[must_use]
     pub fn new(epoch: MapEpoch, system: RangeMembers) -> Self {
-        Self { epoch, system, buckets: HashMap::new() }
+        Self { epoch, system, all_groups: RangeMembers::default(), buckets: HashMap::new() }
+    }
+
+    /// Sets the members of all groups, in a cluster in which some nodes have only some groups.
+    pub fn set_all_groups(&mut self, members: RangeMembers) {
+        self.all_groups = members;
+    }
+
+    /// Returns the members of all groups, unless every member is one.
+    #[must_use]
+    pub fn members_of_all(&self) -> Option<&RangeMembers> {
+        Some(&self.all_groups).filter(|all| !all.members.is_empty())
     }
 
     /// Adds a bucket whose keys belong to one group.
@@ -86,6 +100,9 @@ impl RouteTable {
         let Some(ranges) = target.bucket.and_then(|bucket| self.buckets.get(bucket)) else {
             return &self.system;
         };
+        if let (None, Some(all)) = (target.key, self.members_of_all().filter(|_| ranges.len() > 1)) {
+            return all;
+        }
         let key = target.key.unwrap_or_default();
         // Keys are ordered by their bytes, and so are strings.
         let after = ranges.partition_point(|range| range.begin.as_str() <= key);

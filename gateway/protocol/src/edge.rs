@@ -1,10 +1,10 @@
 //! The S3 edge of a node: it serves each request itself, or forwards it to a member of the key's group.
 //!
-//! A node without peers serves everything. A member serves all keys except those of remote-backed buckets,
-//! which it forwards to the duty node unless it is that itself. While it is drained it forwards all changes
-//! too, and while its directory for new segments is not used those of local buckets. A node that stores
-//! nothing forwards everything; it has no objects and no segments, and needs only the parts of
-//! [`ForwardingEdge`].
+//! A node without peers serves everything. A member serves all keys of the groups that it has, except those
+//! of remote-backed buckets, which it forwards to the duty node unless it is that itself. While it is drained
+//! it forwards all changes too, and while its directory for new segments is not used those of local buckets.
+//! A node that stores nothing forwards everything; it has no objects and no segments, and needs only the
+//! parts of [`ForwardingEdge`].
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;
@@ -21,7 +21,7 @@ use http_body_util::{BodyDataStream, BodyExt as _};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::time::Instant;
 use mlgw_common::{Clock, NodeId};
-use mlgw_forwarding::route::RouteTarget;
+use mlgw_forwarding::route::{RangeMembers, RouteTarget};
 use mlgw_forwarding::{
     DeclaredBody, ForwardFailure, ForwardedBody, ForwardedContext, ForwardedResponse, ForwardedTarget,
     Forwarder, MapEpoch, OutgoingRequest, RouteTable,
@@ -49,7 +49,7 @@ const TAKE_OVER_WAIT: Duration = Duration::from_millis(1500);
 pub enum S3Edge {
     /// A node without peers.
     Local(Arc<Gateway>),
-    /// A member of all groups.
+    /// A member of groups.
     Member(Arc<MemberEdge>),
     /// A node that stores nothing.
     Forwarding(Arc<ForwardingEdge>),
@@ -179,10 +179,9 @@ impl ForwardingEdge {
         let table = Arc::clone(&self.routes.borrow());
         context.epoch = table.epoch;
         context.target = ForwardedTarget::of(route_target(&target));
-        let source = source_bucket(head);
-        let target = routed_target(&table, route_target(&target), source.as_deref());
-        let request = OutgoingRequest { head, context, target, turn, waited, body };
-        let answered = stage("forward", self.forwarder.forward(&table, request)).await?;
+        let group = members_for(&table, route_target(&target), source_bucket(head).as_deref());
+        let request = OutgoingRequest { head, context, group, turn, waited, body };
+        let answered = stage("forward", self.forwarder.forward(request)).await?;
         let ForwardedResponse { member, response } = answered;
         observed.record_forwarding(member);
         let (head, body) = response.into_parts();
@@ -190,16 +189,17 @@ impl ForwardingEdge {
     }
 }
 
-/// Returns the target by which the member is chosen: that of the request, or the bucket from which it copies
-/// if other nodes own that bucket.
-fn routed_target<'a>(
-    table: &RouteTable,
-    target: RouteTarget<'a>,
-    source: Option<&'a str>,
-) -> RouteTarget<'a> {
-    let from = RouteTarget { bucket: source, key: None };
-    let is_elsewhere = source.is_some() && table.members_of(from).leader.is_some();
-    if is_elsewhere { from } else { target }
+/// Returns the nodes that may serve a request. A copy from a remote-backed bucket, or to one, is for the
+/// nodes that own it. Any other copy may read any group, so it is for nodes that have all.
+fn members_for<'t>(table: &'t RouteTable, target: RouteTarget<'_>, source: Option<&str>) -> &'t RangeMembers {
+    let members = table.members_of(target);
+    let Some(bucket) = source else { return members };
+    let from = table.members_of(RouteTarget { bucket: Some(bucket), key: None });
+    match (from.leader, members.leader) {
+        (Some(_), _) => from,
+        (None, Some(_)) => members,
+        (None, None) => table.members_of_all().unwrap_or(members),
+    }
 }
 
 /// Returns the body of a member's answer. A small one is complete before the head is sent, so its failure is
@@ -217,9 +217,9 @@ async fn response_body(body: ForwardedBody) -> Result<ResponseBody, S3Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_left_out;
+    use super::{is_left_out, members_for};
     use mlgw_common::NodeId;
-    use mlgw_forwarding::route::RangeMembers;
+    use mlgw_forwarding::route::{RangeMembers, RouteTarget};
     use mlgw_forwarding::{MapEpoch, RouteTable};
 
     #[test]
@@ -229,5 +229,26 @@ mod tests {
         assert!(is_left_out(&table, NodeId(2)));
         assert!(!is_left_out(&table, NodeId(3)));
         assert!(!is_left_out(&RouteTable::default(), NodeId(2)), "the map has not arrived");
+    }
+
+    #[test]
+    fn a_copy_is_for_the_owner_of_a_remote_backed_bucket_or_for_nodes_that_have_all_groups() {
+        let of = |members: &[u64], leader: Option<u64>| RangeMembers {
+            members: members.iter().copied().map(NodeId).collect(),
+            leader: leader.map(NodeId),
+        };
+        let mut table = RouteTable::new(MapEpoch(1), of(&[1, 2, 3, 4], None));
+        table.add_whole_bucket("local", of(&[3, 4], None));
+        table.add_whole_bucket("bound", of(&[2], Some(2)));
+        let members = |table: &RouteTable, bucket, source| {
+            let target = RouteTarget { bucket: Some(bucket), key: Some("k") };
+            members_for(table, target, source).members.iter().map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert_eq!(members(&table, "local", Some("other")), [3, 4], "without sets");
+        table.set_all_groups(of(&[1, 2], None));
+        assert_eq!(members(&table, "local", None), [3, 4]);
+        assert_eq!(members(&table, "local", Some("local")), [1, 2]);
+        assert_eq!(members(&table, "local", Some("bound")), [2]);
+        assert_eq!(members(&table, "bound", Some("local")), [2]);
     }
 }

@@ -1,11 +1,11 @@
 //! The part of a node in its cluster, as far as requests depend on it.
 //!
-//! A member answers requests for all buckets from its own rows and segments, except those that read or write
-//! a remote-backed bucket, which the duty node answers while it has a lease. Which buckets are remote-backed
-//! follows from the rows of this node. A bucket that they do not have may be new, so the request waits until
-//! they are current. A node whose clock deviates refuses changes, which it would store with a wrong time.
-//! A node whose directory for new segments is not used leaves changes of local buckets to other nodes.
-//! Nothing is stored here.
+//! A member answers requests for the keys of the groups that it has, from its own rows and segments. Requests
+//! that read or write a remote-backed bucket are answered by the duty node while it has a lease. The rows of
+//! this node have the remote-backed buckets. A bucket that they do not have may be new, so the request
+//! waits until they are current. A node whose clock deviates refuses changes, which it would store with a
+//! wrong time. A node whose directory for new segments is not used leaves changes of local buckets to other
+//! nodes. Nothing is stored here.
 
 use crate::Gateway;
 use arc_swap::ArcSwap;
@@ -161,8 +161,9 @@ pub(crate) enum RequestOwner {
 }
 
 /// Returns the owner of a request for `target`: the duty node, if the request names a remote-backed bucket,
-/// also as the source of a copy; else this node. Waits while this node is about to take such buckets over,
-/// and not longer than `until`. The wait for current rows has its own limit.
+/// also as the source of a copy; else this node, or another one if this one does not have the rows. Waits
+/// while this node is about to take such buckets over, and not longer than `until`. The wait for current rows
+/// has its own limit.
 ///
 /// # Errors
 /// If the rows of buckets may be old, and no leader confirms them.
@@ -175,7 +176,12 @@ pub(crate) async fn owner_of(
     loop {
         let gateway = gateways.load_full();
         match duty_node_of(&gateway, head, target).await? {
-            None => return Ok(RequestOwner::Here(gateway)),
+            None => {
+                return Ok(match node_with_rows(&gateway, head, target) {
+                    Some(other) => RequestOwner::Elsewhere(other),
+                    None => RequestOwner::Here(gateway),
+                });
+            }
             Some(owner) if gateway.member.as_ref().is_none_or(|member| member.own != owner) => {
                 return Ok(RequestOwner::Elsewhere(owner));
             }
@@ -201,6 +207,20 @@ async fn duty_node_of(
         member.unless_lost(catalogue.barrier(BarrierScope::System)).await?;
     }
     Ok(names_bound(gateway, head, target).then(|| catalogue.duty().node_id()))
+}
+
+/// Returns another node that has the rows of a request for `target`, if this one does not have them. A copy
+/// may read any group.
+fn node_with_rows(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> Option<NodeId> {
+    gateway.member.as_ref()?;
+    let catalogue = &gateway.objects.catalogue;
+    let bucket = catalogue.bucket(target.bucket.as_deref()?)?.bucket_id();
+    let scope = match (&target.key, source_bucket(head)) {
+        (_, Some(_)) => BarrierScope::AllGroups,
+        (Some(key), None) => BarrierScope::Key(bucket, key),
+        (None, None) => BarrierScope::Bucket(bucket),
+    };
+    catalogue.other_node_with(scope)
 }
 
 /// Returns the bucket of the source of a copy, which a header names, or a parameter of a presigned URL.

@@ -61,7 +61,7 @@ fn peer_address(setting: &'static str, address: &Address) -> Result<PeerAddress,
 }
 
 /// Waits until the rows of this node contain every change that any node acknowledged, which a majority of the
-/// voters of each group confirms. Proposals find a leader from then on.
+/// voters of each of its groups confirms. Proposals find a leader from then on.
 pub(super) async fn until_current(catalogue: &Catalogue) {
     let confirmed = async {
         while !is_current(catalogue).await {
@@ -80,7 +80,7 @@ pub(super) async fn until_current(catalogue: &Catalogue) {
 /// barrier is the first.
 async fn is_current(catalogue: &Catalogue) -> bool {
     catalogue.barrier(BarrierScope::System).await.is_ok()
-        && catalogue.barrier(BarrierScope::AllGroups).await.is_ok()
+        && catalogue.barrier(BarrierScope::OwnGroups).await.is_ok()
 }
 
 /// Waits until this node has the rows of the system group, its own record among them.

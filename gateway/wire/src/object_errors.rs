@@ -182,6 +182,11 @@ impl From<Reject> for S3Error {
             | Reject::AuthorityChanged { .. }
             | Reject::TooManyAuthorities
             | Reject::AuthorityInUse { .. }
+            | Reject::NoSuchSet { .. }
+            | Reject::SetChanged { .. }
+            | Reject::GroupAssigned { .. }
+            | Reject::TooManyGuestSets { .. }
+            | Reject::NodeInSet { .. }
             | Reject::RangeInUse) => {
                 Self::internal(format!("the catalogue rejected a valid command: {reject}"))
             }

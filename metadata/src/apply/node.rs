@@ -2,10 +2,10 @@
 //!
 //! Ids grow from a counter and are never used again. A removed node is refused for ever: by its row, and
 //! by the counter after the row made room for another node. A node is removed only when it is in no
-//! membership of this group any more; until then it is marked.
+//! membership of this group any more, and in no set; until then it is marked.
 
 use super::bucket::next_id;
-use super::{join_token, malformed};
+use super::{join_token, malformed, set};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_common::NodeId;
@@ -176,6 +176,9 @@ pub(super) fn set_role(view: &mut View<'_>, command: SetNodeRole) -> Result<Repl
             return Err(Reject::WrongNodeState { node: node.id, state: NodeState::Active }.into());
         }
         check_not_last(view, &node)?;
+        if let Some(set) = set::set_with(view, node.id)? {
+            return Err(Reject::NodeInSet { node: node.id, set }.into());
+        }
     }
     node.set_role(role);
     view.put(node::row(node.node_id()), &node);
@@ -201,7 +204,7 @@ pub(super) fn drain(view: &mut View<'_>, command: DrainNode) -> Result<Reply, Ap
     Ok(reply(node))
 }
 
-/// Removes a node, or marks it while it is in the membership of this group.
+/// Removes a node, or marks it while it is in the membership of this group or in a set.
 pub(super) fn remove(view: &mut View<'_>, command: RemoveNode) -> Result<Reply, ApplyError> {
     let row = node::row(NodeId(command.node));
     let mut node = match view.get::<Node>(&row)? {
@@ -215,7 +218,7 @@ pub(super) fn remove(view: &mut View<'_>, command: RemoveNode) -> Result<Reply, 
     if node.is_staying() {
         check_not_last(view, &node)?;
     }
-    if is_in_membership(view, node.id)? {
+    if is_in_membership(view, node.id)? || set::set_with(view, node.id)?.is_some() {
         node.set_state(NodeState::Leaving);
     } else {
         node.set_state(NodeState::Removed);

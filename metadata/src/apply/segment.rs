@@ -1,7 +1,8 @@
 //! Segments: created, marked, sealed, moved, copied and removed in group 0, and fenced in every object group.
 
 use super::bucket::next_id;
-use super::{fence as fences, malformed, ranges};
+use super::{fence as fences, malformed, ranges, set as sets};
+use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_common::{NodeId, SegmentId, SegmentTier};
 use mlgw_formats::command::{
@@ -9,6 +10,7 @@ use mlgw_formats::command::{
     SetReplicas,
 };
 use mlgw_formats::schema::meta::MetaRow;
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::usage::segment_row;
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState, SegmentUsage, segment};
 use std::collections::BTreeSet;
@@ -21,6 +23,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Rep
     if !are_on_distinct_nodes(&replicas) || quorum > replicas.len() {
         return Err(malformed("a segment has one replica on each node, and no larger write quorum"));
     }
+    sets::check_exists(view, command.set)?;
     let record = SegmentRecord {
         id: next_id(view, MetaRow::NextSegment, 1)?,
         generation: 1,
@@ -30,6 +33,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Rep
         replicas,
         stamp: command.stamp,
         write_quorum: command.write_quorum,
+        set: command.set,
         ..SegmentRecord::default()
     };
     view.put(segment::row(record.segment_id()), &record);
@@ -157,22 +161,34 @@ pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply,
     Ok(Reply::Done)
 }
 
-/// Removes a segment that every group has released. In a catalogue of several groups the proposer has looked
-/// at each of them: a group that has released a segment never refers to it again, so a later change of that
-/// group does not matter. A group that it does not name, and that owns keys by now, may refer to it.
+/// Removes a segment that every group has released that may refer to it. In a catalogue of several groups the
+/// proposer has looked at each of them: a group that has released a segment never refers to it again, so a
+/// later change of that group does not matter. A group that it does not name may refer to it if it owns keys
+/// by now, and is or was in the set of the segment by now.
 pub(super) fn remove(view: &mut View<'_>, command: &RemoveSegment) -> Result<Reply, ApplyError> {
     let segment = SegmentId(command.segment);
     let row = segment::row(segment);
     let Some(record) = view.get::<SegmentRecord>(&row)? else { return Ok(Reply::Done) };
-    let is_released = if command.released_in.is_empty() {
+    let is_released = if command.released_in.is_empty() && record.set == FIRST_SET {
         fences::is_fenced(view, segment)? && !view.has(&segment_row(segment))?
     } else {
         let named = |group: &u32| command.released_in.contains(group);
-        ranges::owning_groups(view)?.iter().all(named)
+        referrers(view, record.set)?.iter().all(named)
     };
     if record.state() != SegmentState::Sealed || !is_released {
         return Err(Reject::SegmentInUse.into());
     }
     view.delete(row);
     Ok(Reply::Done)
+}
+
+/// The groups that own keys and may refer to segments of a set.
+fn referrers(view: &View<'_>, set: u32) -> Result<BTreeSet<u32>, StoreError> {
+    let mut referrers = BTreeSet::new();
+    for group in ranges::owning_groups(view)? {
+        if sets::of_group(view, group)?.may_refer_to(set) {
+            referrers.insert(group);
+        }
+    }
+    Ok(referrers)
 }

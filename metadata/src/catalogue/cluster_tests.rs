@@ -53,17 +53,17 @@ pub(super) struct TestCluster {
 }
 
 impl TestCluster {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let network = InProcess::default();
         Self { network, dir, nodes: BTreeMap::new(), durability: Durability::Os }
     }
 
-    fn dir(&self, node: u64) -> PathBuf {
+    pub(super) fn dir(&self, node: u64) -> PathBuf {
         self.dir.path().join(node.to_string())
     }
 
-    async fn start(&mut self, node: u64) {
+    pub(super) async fn start(&mut self, node: u64) {
         let (id, peers) = (NodeId(node), Some(self.network.peers(node)));
         let durability = self.durability;
         let catalogue =
@@ -73,7 +73,7 @@ impl TestCluster {
         self.nodes.insert(node, catalogue);
     }
 
-    async fn stop(&mut self, node: u64) {
+    pub(super) async fn stop(&mut self, node: u64) {
         self.network.disconnect(node);
         self.nodes.remove(&node).unwrap().shutdown().await;
     }
@@ -117,7 +117,7 @@ impl TestCluster {
     }
 
     /// Adds nodes to a group as learners, and makes them voters when they have everything.
-    async fn grow(&self, group: u32, voters: &[u64]) {
+    pub(super) async fn grow(&self, group: u32, voters: &[u64]) {
         let leader = self.node(self.leader(group).await);
         for node in voters {
             leader.add_learner(group, NodeId(*node)).await.unwrap();
@@ -132,7 +132,7 @@ impl TestCluster {
     }
 
     /// Puts an object through a node, again if the command is not in the log.
-    async fn put(&self, node: u64, bucket: &Bucket, object: &str) {
+    pub(super) async fn put(&self, node: u64, bucket: &Bucket, object: &str) {
         let catalogue = self.node(node);
         until(async || {
             let body = catalogue.body_id().await.ok()?;
@@ -157,7 +157,7 @@ impl TestCluster {
     }
 
     /// Checks that the rows of a group are the same on all nodes.
-    async fn compare(&self, group: u32) {
+    pub(super) async fn compare(&self, group: u32) {
         let rows = |catalogue: &Catalogue| {
             let state = catalogue.inner().groups.get(group).unwrap().state();
             state.range(&[0], &[0xFF], usize::MAX).unwrap()

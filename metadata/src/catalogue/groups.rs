@@ -76,7 +76,6 @@ impl Groups {
     }
 
     /// Removes and returns the member of a group other than the system group. Calls in progress keep it open.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no command removes a node from a group yet"))]
     pub(super) fn remove(&self, id: u32) -> Option<Arc<Group>> {
         assert_ne!(id, SYSTEM_GROUP, "the system group stays");
         let _changing = self.changing.lock();

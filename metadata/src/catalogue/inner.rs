@@ -13,11 +13,12 @@ use crate::store::log::LogStore;
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use mlgw_common::limits::BODY_ID_LEASE;
-use mlgw_common::{BodyId, BucketId, Clock};
+use mlgw_common::{BodyId, BucketId, Clock, SegmentId};
 use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply, SetClusterVersion};
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::schema::Bucket;
+use mlgw_formats::schema::set::FIRST_SET;
 use parking_lot::Mutex as SyncMutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -71,6 +72,19 @@ impl CatalogueInner {
         let may_get_some = |id: &u32| self.opener.peers.is_none() || *id != SYSTEM_GROUP;
         groups.extend(own.iter().map(|group| group.id).filter(may_get_some));
         groups
+    }
+
+    /// Ids of the groups whose records may refer to segments of a set.
+    pub(super) fn referrers(&self, set: u32) -> BTreeSet<u32> {
+        let mut groups = self.object_groups();
+        groups.retain(|group| self.resident.set_of_group(*group).may_refer_to(set));
+        groups
+    }
+
+    /// Ids of the groups whose records may refer to a segment.
+    pub(super) fn referrers_of(&self, segment: SegmentId) -> BTreeSet<u32> {
+        let set = self.resident.segment(segment).map_or(FIRST_SET, |segment| segment.set);
+        self.referrers(set)
     }
 
     /// True if this node has a member of every group that owns a range.
@@ -243,6 +257,10 @@ impl CatalogueInner {
             }
             BarrierScope::Bucket(bucket) => self.groups_of(bucket),
             BarrierScope::AllGroups => self.object_groups(),
+            BarrierScope::OwnGroups => {
+                let groups = self.groups.all().into_iter().map(|group| group.id);
+                groups.filter(|group| *group != SYSTEM_GROUP).collect()
+            }
         }
     }
 

@@ -1,13 +1,20 @@
 //! Members of groups: calls from other nodes, and changes of the membership.
+//!
+//! A member that leaves its group stops and keeps its files. They have its vote and its log: a node that came
+//! back without them could vote with a voter of an earlier membership, and so help a second leader. A start
+//! opens the members of all files; those that have left stop again when a leader confirms it.
 
 use super::Catalogue;
+use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
+use super::opener::stored_groups;
 use crate::raft::group::Group;
 use crate::raft::members::{ChangeMembersError, GroupMembers};
 use crate::raft::peers::{CallRefused, MemberLane};
 use crate::raft::remote::RemoteNetwork;
 use crate::raft::serve::declined;
 use crate::raft::snapshot_receiver::IncomingSnapshot;
+use crate::store_error::{ReadError, StoreError};
 use bytes::Bytes;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{GROUP_ID_MAX, NODE_GROUPS_MAX};
@@ -124,6 +131,36 @@ impl Catalogue {
         self.inner.changing(group)?.remove_member(node).await
     }
 
+    /// Stops the member of a group on this node, if the leader confirms that this node is a member no more.
+    /// Returns true if the member does not run any more. `nodes` are asked, of which one may lead. Its files
+    /// stay, and it runs again when this node is added to the group.
+    ///
+    /// # Errors
+    /// If the state was not flushed; the member does not run any more.
+    pub async fn leave_group(&self, group: u32, nodes: &[NodeId]) -> Result<bool, ReadError> {
+        assert_ne!(group, SYSTEM_GROUP, "every node is a member of the system group");
+        Ok(self.inner.leave_group(group, nodes).await?)
+    }
+
+    /// Ids of the groups whose members on this node were stopped, and have files.
+    #[must_use]
+    pub fn left_groups(&self) -> Vec<u32> {
+        let mut left = stored_groups(&self.inner.opener.dir);
+        left.retain(|group| self.inner.groups.get(*group).is_none());
+        left
+    }
+
+    /// Starts the member of a group that was stopped. It does nothing until its leader sends it something.
+    ///
+    /// # Errors
+    /// If its files cannot be opened, as while a reader still has them open.
+    pub async fn reopen_group(&self, group: u32) -> Result<(), CallRefused> {
+        match self.left_groups().contains(&group) {
+            true => self.inner.create_member(group).await,
+            false => Ok(()),
+        }
+    }
+
     /// Transfers the leadership of a group to another voter, and waits until it leads.
     ///
     /// # Errors
@@ -163,7 +200,25 @@ impl CatalogueInner {
         Ok(MemberAnswer::encode_reply(reply))
     }
 
-    /// Creates an empty member of a group, unless this node has one.
+    async fn leave_group(&self, group: u32, nodes: &[NodeId]) -> Result<bool, StoreError> {
+        // The log of a stopped member is not purged.
+        let _copying = self.copying.lock().await;
+        // A leader that adds this node again waits, and finds it stopped.
+        let _creating = self.opener.creating.lock().await;
+        let Some(member) = self.groups.get(group) else { return Ok(true) };
+        if !member.is_removed(nodes).await {
+            return Ok(false);
+        }
+        self.groups.remove(group);
+        // Other nodes change these objects from now on.
+        self.resident.objects.clear();
+        member.shutdown().await?;
+        tracing::info!(group, "this node left the group");
+        Ok(true)
+    }
+
+    /// Creates a member of a group, unless this node has one: with the files of one that was stopped, else
+    /// an empty one.
     async fn create_member(&self, group: u32) -> Result<(), CallRefused> {
         let _creating = self.opener.creating.lock().await;
         if self.groups.get(group).is_some() {

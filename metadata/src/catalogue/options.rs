@@ -191,6 +191,8 @@ pub enum BarrierScope<'a> {
     Bucket(BucketId),
     /// Every group that holds objects.
     AllGroups,
+    /// Every group of objects that has a member on this node.
+    OwnGroups,
 }
 
 /// Error of a barrier: a read may miss acknowledged changes.

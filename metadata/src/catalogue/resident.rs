@@ -1,5 +1,5 @@
 //! Rows that are small and read by every request, in memory: buckets, access keys, nodes, segments,
-//! partitions, datasets, jobs and policy versions; and the most recently read objects.
+//! partitions, sets, datasets, jobs and policy versions; and the most recently read objects.
 //!
 //! They follow the groups' rows: they change after the write that changed the rows (objects also before it)
 //! and before any command is answered, so a caller that got an answer reads its own write.
@@ -16,7 +16,8 @@ use mlgw_formats::schema::meta::{ClusterVersion, Counter, MetaRow};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
-    Bucket, BucketState, Credential, Dataset, Duty, Job, Node, Partition, PolicyVersion, SegmentRecord,
+    Bucket, BucketState, Credential, Dataset, Duty, GroupSet, Job, Node, NodeSet, Partition, PolicyVersion,
+    SegmentRecord,
     decode, job, partition, segment,
 };
 use parking_lot::{Mutex, RwLock};
@@ -70,6 +71,10 @@ pub(crate) struct Resident {
     next_node: AtomicU64,
     segments: RwLock<HashMap<SegmentId, SegmentSummary>>,
     partitions: RwLock<BTreeMap<PartitionStart, u32>>,
+    /// Sets of nodes by id.
+    pub(super) sets: RwLock<BTreeMap<u64, Arc<NodeSet>>>,
+    /// Sets of object groups by group, for those that were ever assigned to one.
+    pub(super) group_sets: RwLock<BTreeMap<u64, Arc<GroupSet>>>,
     pub(super) datasets: RwLock<BTreeMap<String, Arc<Dataset>>>,
     pub(super) jobs: RwLock<BTreeMap<u64, Arc<Job>>>,
     pub(super) policies: RwLock<BTreeMap<u64, Arc<PolicyVersion>>>,
@@ -81,7 +86,7 @@ pub(crate) struct Resident {
     pub(crate) bucket_changed: Notify,
     /// Wakes waiters for a change of a dataset or a job.
     pub(super) job_changed: Notify,
-    /// Wakes waiters for a change of a node.
+    /// Wakes waiters for a change of a node, of the duty node, of a set or of the set of a group.
     pub(super) node_changed: Notify,
     /// Wakes the duty node to resume a saga that broke off.
     pub(super) saga_broken: Notify,
@@ -109,6 +114,8 @@ impl Resident {
             next_node: AtomicU64::default(),
             segments: RwLock::default(),
             partitions: RwLock::default(),
+            sets: RwLock::default(),
+            group_sets: RwLock::default(),
             datasets: RwLock::default(),
             jobs: RwLock::default(),
             policies: RwLock::default(),
@@ -246,6 +253,12 @@ impl Resident {
         self.segments.read().get(&id).copied()
     }
 
+    /// The set of a group.
+    pub(super) fn set_of_group(&self, group: u32) -> GroupSet {
+        let known = self.group_sets.read().get(&u64::from(group)).cloned();
+        known.map_or_else(|| GroupSet::first(group), |of| GroupSet::clone(&of))
+    }
+
     fn set(&self, row: &[u8], change: Option<&[u8]>) -> Result<(), StoreError> {
         match row.first().copied() {
             Some(byte) if byte == Family::Bucket as u8 => {
@@ -276,6 +289,16 @@ impl Resident {
                 set(&self.partitions, partition::parse_row_key(row)?, record.map(|p| p.group));
                 // Another group may hold the objects of this range now.
                 self.objects.clear();
+            }
+            Some(byte) if byte == Family::Set as u8 => {
+                let id = parse_number_key(Family::Set, row)?;
+                set(&self.sets, id, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.node_changed.notify_waiters();
+            }
+            Some(byte) if byte == Family::GroupSet as u8 => {
+                let group = parse_number_key(Family::GroupSet, row)?;
+                set(&self.group_sets, group, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.node_changed.notify_waiters();
             }
             Some(byte) if byte == Family::Dataset as u8 => {
                 set(&self.datasets, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
@@ -328,7 +351,7 @@ fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
 /// bucket would accept its keys as well.
 fn resident_changes(changes: &RowChanges) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
     let is_range = |row: &[u8]| row.first() == Some(&(Family::Partition as u8));
-    let all = changes.range(Family::Bucket.start()..Family::Policy.end());
+    let all = changes.range(Family::Bucket.start()..Family::GroupSet.end());
     let ranges = all.clone().filter(move |(row, _)| is_range(row));
     ranges.chain(all.filter(move |(row, _)| !is_range(row)))
 }
@@ -391,6 +414,8 @@ impl Watcher for Resident {
             Family::Dataset,
             Family::Job,
             Family::Policy,
+            Family::Set,
+            Family::GroupSet,
         ];
         for family in families {
             fresh.load(rows, family)?;
@@ -402,6 +427,8 @@ impl Watcher for Resident {
         *self.buckets.write() = fresh.buckets.into_inner();
         *self.credentials.write() = fresh.credentials.into_inner();
         *self.nodes.write() = fresh.nodes.into_inner();
+        *self.sets.write() = fresh.sets.into_inner();
+        *self.group_sets.write() = fresh.group_sets.into_inner();
         *self.segments.write() = fresh.segments.into_inner();
         *self.datasets.write() = fresh.datasets.into_inner();
         *self.jobs.write() = fresh.jobs.into_inner();

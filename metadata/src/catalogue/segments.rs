@@ -166,12 +166,13 @@ impl Catalogue {
         Ok(usages)
     }
 
-    /// Refuses new references to `segment` in every group from now on. Existing references stay.
+    /// Refuses new references to `segment` from now on, in every group that may have some. Existing
+    /// references stay.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`]; repeat the call then.
     pub async fn fence_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
-        for group in self.inner.object_groups() {
+        for group in self.inner.referrers_of(segment) {
             let fence = Change::FenceSegment(FenceSegment { segment: segment.0 });
             self.inner.propose_to(group, Arc::new(Command::from(fence))).await?;
         }
@@ -185,7 +186,7 @@ impl Catalogue {
     /// [`Catalogue::propose`].
     pub async fn remove_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
         let mut released_in = Vec::new();
-        for group in self.inner.object_groups() {
+        for group in self.inner.referrers_of(segment) {
             let state = self.inner.state_of_group(group);
             // A group that cannot be read counts as one that refers to the segment.
             let is_released = state.and_then(|state| is_released(&*state, segment));

@@ -27,6 +27,7 @@ use mlgw_formats::command::{BeginIncarnation, Change, Command};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Member, MembershipRecord, MetaRow, Voters};
 use mlgw_formats::schema::partition::{PartitionStart, parse_row_key};
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{
     Bucket, BucketState, Duty, DutyPhase, Job, JobState, Mirror, Node, Partition, Replica, SegmentRecord,
     SegmentState, bucket, decode, encode, node,
@@ -183,7 +184,7 @@ fn system_changes(
     state: &impl RowReader,
 ) -> Result<RowChanges, StoreError> {
     let mut changes = RowChanges::new();
-    for family in [Family::Node, Family::JoinToken, Family::Authority] {
+    for family in [Family::Node, Family::JoinToken, Family::Authority, Family::Set, Family::GroupSet] {
         let rows = state.range(&family.start(), &family.end(), usize::MAX)?;
         changes.extend(rows.into_iter().map(|(key, _)| (key, None)));
     }
@@ -240,7 +241,8 @@ fn recovered_segment(record: SegmentRecord, node: NodeId, referenced_end: u64) -
     let marked = if record.is_owned_by(node) { record.marked } else { 0 };
     let replica = Replica { node: NodeId::SINGLE.0, is_suspect: false, ..here.unwrap_or_default() };
     let changes = record.changes + 1;
-    let mut recovered = SegmentRecord { replicas: vec![replica], write_quorum: 1, changes, marked, ..record };
+    let (replicas, set) = (vec![replica], FIRST_SET);
+    let mut recovered = SegmentRecord { replicas, write_quorum: 1, changes, marked, set, ..record };
     if is_lost && recovered.state() == SegmentState::Open {
         recovered.set_state(SegmentState::Sealed);
         recovered.length = referenced_end;
@@ -266,9 +268,9 @@ mod tests {
     };
     use mlgw_formats::schema::partition::{PartitionStart, row_key};
     use mlgw_formats::schema::{
-        AuthorityRecord, Bucket, BucketState, Duty, DutyPhase, Extent, Job, JobState, JoinTokenRecord,
-        Mirror, Node, NodeState, Partition, Replica, SegmentRecord, SegmentState, authority, bucket, decode,
-        encode, job, join_token, node, segment,
+        AuthorityRecord, Bucket, BucketState, Duty, DutyPhase, Extent, GroupSet, Job, JobState,
+        JoinTokenRecord, Mirror, Node, NodeSet, NodeState, Partition, Replica, SegmentRecord, SegmentState,
+        authority, bucket, decode, encode, job, join_token, node, segment, set,
     };
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -287,6 +289,7 @@ mod tests {
             marked: 50,
             replicas: nodes.iter().map(replica).collect(),
             write_quorum: 2,
+            set: 4,
             ..SegmentRecord::default()
         }
     }
@@ -303,6 +306,8 @@ mod tests {
         }
         put(&mut rows, authority::row(2), &AuthorityRecord::default());
         put(&mut rows, join_token::row(9), &JoinTokenRecord::default());
+        put(&mut rows, set::row(0), &NodeSet { id: 0, nodes: vec![1, 2, 3], changes: 1 });
+        put(&mut rows, set::group_row(1), &GroupSet::first(1));
         put(&mut rows, MetaRow::NextNode.row(), &Counter { next: 4 });
         put(&mut rows, MetaRow::NextBody.row(), &Counter { next: 500 });
         put(&mut rows, MetaRow::NextSegment.row(), &Counter { next: 60 });
@@ -326,6 +331,7 @@ mod tests {
         rows.write(changes);
         let count = |family: Family| rows.range(&family.start(), &family.end(), 10).unwrap().len();
         assert_eq!([Family::Node, Family::Authority, Family::JoinToken].map(count), [1, 0, 0]);
+        assert_eq!([Family::Set, Family::GroupSet].map(count), [0, 0]);
         let counter = |row: MetaRow| {
             let value = rows.get(&row.row()).unwrap();
             value.map(|value| decode::<Counter>(&value).unwrap().next)
@@ -408,6 +414,7 @@ mod tests {
         let kept = of(&[1, 2, 3], SegmentState::Sealed);
         assert_eq!((kept.replicas.len(), kept.replicas[0].node, kept.length), (1, 1, 100));
         assert_eq!((kept.replicas[0].is_suspect, kept.quorum(), kept.changes), (false, 1, 1));
+        assert_eq!(kept.set, 0, "there are no sets any more");
         let open = of(&[1, 2], SegmentState::Open);
         assert_eq!((open.state(), open.replicas.len()), (SegmentState::Open, 1));
         assert_eq!(open.marked, 0, "its follower may have less than the owner marked");

@@ -12,9 +12,9 @@ use mlgw_formats::key::Family;
 use mlgw_formats::schema::fence::{self, FencedRange};
 use mlgw_formats::schema::meta::{Counter, MetaRow, UploadKey};
 use mlgw_formats::schema::{
-    AuthorityRecord, BucketUsage, Dataset, ExtentPage, Job, JoinTokenRecord, Mirror, Node, ObjectVersion,
-    Payer, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, authority, dataset, decode, encode,
-    extent, job, join_token, part, policy, quota, segment, usage,
+    AuthorityRecord, BucketUsage, Dataset, ExtentPage, GroupSet, Job, JoinTokenRecord, Mirror, Node, NodeSet,
+    ObjectVersion, Payer, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, authority, dataset,
+    decode, encode, extent, job, join_token, part, policy, quota, segment, set, usage,
 };
 use prost::Message;
 use std::path::Path;
@@ -160,6 +160,21 @@ const WRONG: &[WrongRows] = &[
     }),
     ("an authority under another number", FindingKind::Row, false, |_| {
         row(authority::row(1), &AuthorityRecord { number: 2, ..AuthorityRecord::default() })
+    }),
+    ("a set under another id", FindingKind::Row, false, |_| {
+        row(set::row(1), &NodeSet { id: 2, nodes: vec![1], changes: 1 })
+    }),
+    ("a set without nodes", FindingKind::Row, false, |_| {
+        row(set::row(1), &NodeSet { id: 1, nodes: vec![], changes: 1 })
+    }),
+    ("a set with a node twice", FindingKind::Row, false, |_| {
+        row(set::row(1), &NodeSet { id: 1, nodes: vec![1, 1], changes: 1 })
+    }),
+    ("the set of a group under another id", FindingKind::Row, false, |_| {
+        row(set::group_row(1), &GroupSet::first(2))
+    }),
+    ("a group that is a guest of its own set", FindingKind::Row, false, |_| {
+        row(set::group_row(1), &GroupSet { group: 1, set: 2, guest_of: vec![2], changes: 1 })
     }),
     ("a row that does not decode", FindingKind::Row, false, |state| {
         RowChanges::from([(first(state, Family::Object).0, Some(vec![0xFF; 9]))])

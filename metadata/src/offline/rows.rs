@@ -194,6 +194,8 @@ impl RowPass<'_> {
             Family::Node => cluster_rows::check_node(key, value, self.sums.next_node).map_err(RowFault::Row),
             Family::JoinToken => cluster_rows::check_join_token(key, value).map_err(RowFault::Row),
             Family::Authority => cluster_rows::check_authority(key, value).map_err(RowFault::Row),
+            Family::Set => cluster_rows::check_set(key, value).map_err(RowFault::Row),
+            Family::GroupSet => cluster_rows::check_group_set(key, value).map_err(RowFault::Row),
             Family::Partition => {
                 partition::parse_row_key(key)?;
                 read::<Partition>(value)
@@ -561,7 +563,7 @@ fn number(key: &[u8]) -> Result<u64, BadKey> {
 }
 
 /// The families that groups contain.
-pub(super) const FAMILIES: [Family; 24] = [
+pub(super) const FAMILIES: [Family; 26] = [
     Family::Meta,
     Family::Bucket,
     Family::Credential,
@@ -574,6 +576,8 @@ pub(super) const FAMILIES: [Family; 24] = [
     Family::PolicyFiles,
     Family::JoinToken,
     Family::Authority,
+    Family::Set,
+    Family::GroupSet,
     Family::Mirror,
     Family::Object,
     Family::Version,

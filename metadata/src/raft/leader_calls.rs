@@ -1,4 +1,4 @@
-//! Calls of a follower to its leader: proposals and read indexes.
+//! Calls of a follower to its leader: proposals, read indexes, and a question about its own part.
 //!
 //! A proposal names the leadership that this member knows. The leader refuses it under another one, so an old
 //! proposal cannot enter the log of a later term. **A proposal that may have reached the leader is never sent
@@ -16,7 +16,7 @@ use mlgw_formats::log_batch::Outcomes;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{Leadership, LogId};
 use mlgw_formats::member_calls::{
-    DeclineReason, DeclineReply, MemberReply, MemberRequest, ProposeCall, ReadIndexCall,
+    DeclineReason, DeclineReply, IsMemberCall, MemberReply, MemberRequest, ProposeCall, ReadIndexCall,
 };
 use openraft::LogIdOptionExt as _;
 use std::time::Duration;
@@ -106,6 +106,22 @@ impl Group {
             }
             mlgw_common::time::sleep(READ_PAUSE).await;
         }
+    }
+
+    /// Returns true if the leader, one of `nodes`, confirms that this node is a member no more. It may not
+    /// have received that from the log.
+    pub(crate) async fn is_removed(&self, nodes: &[NodeId]) -> bool {
+        let Some(network) = &self.network else { return false };
+        for node in nodes.iter().filter(|node| node.get() != self.node) {
+            let request = MemberRequest::IsMember(IsMemberCall {});
+            let deadline = Instant::now() + READ_INDEX_MAX;
+            // Of the others, each answers that it does not lead.
+            let answered = network.call(*node, MemberLane::Control, request, deadline).await;
+            if let Ok(MemberReply::Membership(part)) = answered {
+                return !part.is_member;
+            }
+        }
+        false
     }
 
     /// Waits until this member has applied the entry `index`.

@@ -175,6 +175,14 @@ impl Group {
         metrics.borrow_watched().membership_config.membership().get_node(&node.0).is_some()
     }
 
+    /// True if a node is a member, or will be or was one by a change that is not committed.
+    pub(super) fn may_have_node(&self, node: NodeId) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let memberships = [&metrics.membership_config, &metrics.committed_membership_config];
+        memberships.iter().any(|of| of.membership().get_node(&node.0).is_some())
+    }
+
     fn status(
         &self,
         metrics: &RaftMetrics<RaftTypes>,

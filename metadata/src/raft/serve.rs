@@ -13,8 +13,8 @@ use mlgw_formats::log_batch::Batch;
 use mlgw_formats::log_entry::log_position;
 use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftLogEntry, RaftTypes};
 use mlgw_formats::member_calls::{
-    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, ProposeCall,
-    TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
+    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, MembershipReply,
+    ProposeCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
 };
 use openraft::EntryPayload;
 use openraft::raft::{
@@ -38,6 +38,7 @@ impl Group {
             MemberRequest::Transfer(call) => self.serve_transfer(from, &call).await,
             MemberRequest::Propose(call) => self.serve_proposal(call).await,
             MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
+            MemberRequest::IsMember(_) => Ok(self.serve_is_member(from).await),
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
             MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
             MemberRequest::Readers(_) => Err(CallRefused("readers are the catalogue's".into())),
@@ -172,9 +173,15 @@ impl Group {
     async fn serve_read_index(&self) -> MemberReply {
         match self.shared_read_index().await {
             Ok(id) => MemberReply::ReadIndex(log_position(&id)),
-            Err(BarrierError::NotLeader { leader }) => declined(DeclineReason::NotLeader, leader),
-            Err(BarrierError::NoQuorum) => declined(DeclineReason::NoQuorum, None),
-            Err(BarrierError::Stopping) => declined(DeclineReason::Stopping, None),
+            Err(error) => not_confirmed(error),
+        }
+    }
+
+    /// Confirms the leadership of this member, and returns the part of a node in the group.
+    async fn serve_is_member(&self, node: NodeId) -> MemberReply {
+        match self.shared_read_index().await {
+            Ok(_) => MemberReply::Membership(MembershipReply { is_member: self.may_have_node(node) }),
+            Err(error) => not_confirmed(error),
         }
     }
 }
@@ -185,6 +192,15 @@ fn check_caller(from: NodeId, vote: &VoteRecord) -> Result<(), CallRefused> {
         return Ok(());
     }
     Err(CallRefused(format!("node {from} calls in the name of node {}", vote.node)))
+}
+
+/// The reply of a member whose leadership was not confirmed.
+fn not_confirmed(error: BarrierError) -> MemberReply {
+    match error {
+        BarrierError::NotLeader { leader } => declined(DeclineReason::NotLeader, leader),
+        BarrierError::NoQuorum => declined(DeclineReason::NoQuorum, None),
+        BarrierError::Stopping => declined(DeclineReason::Stopping, None),
+    }
 }
 
 /// A reply that declines a call.

@@ -4,6 +4,7 @@ use super::checks;
 use super::raft::SimRaft;
 use crate::decision::{MemberStep, decide_by};
 use crate::facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts};
+use crate::places::MemberPlace;
 use crate::rules::RuleSet;
 use fastrand::Rng;
 use mlgw_common::NodeId;
@@ -11,7 +12,7 @@ use mlgw_formats::schema::{NodeRole, NodeState};
 use std::collections::BTreeMap;
 
 /// Time between two decisions.
-const TICK_MS: u64 = 1_000;
+pub(super) const TICK_MS: u64 = 1_000;
 
 /// Bytes of an entry.
 pub(super) const ENTRY_BYTES: u64 = 64 << 10;
@@ -146,7 +147,8 @@ impl World {
             };
             let lag = if *node == leader { Some(0) } else { self.raft.known_lag(*node) };
             let lag_bytes = lag.map(|entries| entries as u64 * ENTRY_BYTES);
-            (*node, MemberFacts { role: record.role, state: record.state, contact, lag_bytes })
+            let SimRecord { role, state } = *record;
+            (*node, MemberFacts { role, state, place: MemberPlace::Votes, contact, lag_bytes })
         };
         DecisionInput {
             leader,

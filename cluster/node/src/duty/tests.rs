@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 use mlgw_common::time::{Instant, SuspendedTime, sleep};
 use mlgw_common::{BucketName, CheckedClock, Clock, NodeId, SplitKeys, SuspensionWatch};
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
-use mlgw_formats::schema::{Binding, Duty, DutyPhase};
+use mlgw_formats::command::{Change, Command, PutNode};
+use mlgw_formats::schema::{Binding, Duty, DutyPhase, Node};
 use mlgw_metadata::NewBucket;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -300,4 +301,18 @@ async fn a_lease_does_not_hold_after_its_machine_was_suspended() {
     suspended.store(true, Relaxed);
     sleep(LEASE / 2).await;
     assert!(!lease.holds(), "its clock stood still for a minute");
+}
+
+#[tokio::test]
+async fn a_node_without_the_rows_of_all_groups_does_not_take_the_duty_over() {
+    let member = TestMember::new().await;
+    member.catalogue.raise_cluster_version(CLUSTER_VERSION).await.unwrap();
+    let other = Change::PutNode(PutNode { node: Node { id: 2, ..Node::default() } });
+    member.catalogue.propose(Command::from(other)).await.unwrap();
+    member.catalogue.put_set(0, &[NodeId(2)], 0).await.unwrap();
+    let mut driver = RunningDriver::start(&member);
+    driver.state.wait_for(|state| *state == OwnDuty::Elsewhere).await.unwrap();
+    assert_eq!(driver.stop().await, [], "it leads, and is not in the first set");
+    assert_eq!(member.catalogue.duty(), Duty::FIRST);
+    member.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use super::{
     COPIES, CopyCounts, LeavingCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts,
-    StorageNode, count_copies, count_leaving, is_lost, next_tasks, weight,
+    StorageNode, StorageViews, count_copies, count_leaving, is_lost, next_tasks, weight,
 };
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::BTreeSet;
@@ -34,10 +34,15 @@ fn without(mut nodes: Vec<StorageNode>, removed: &[u64]) -> Vec<StorageNode> {
 fn segment(id: u64, good: &[u64], marked: &[u64]) -> SegmentFacts {
     let replica = |is_suspect| move |node: &u64| ReplicaFacts { node: NodeId(*node), is_suspect };
     let replicas = good.iter().map(replica(false)).chain(marked.iter().map(replica(true))).collect();
-    SegmentFacts { segment: SegmentId(id), bytes: 10 * id, changes: 7, replicas, is_at_upstream: false }
+    let (segment, bytes, is_at_upstream) = (SegmentId(id), 10 * id, false);
+    SegmentFacts { segment, set: 0, bytes, changes: 7, replicas, is_at_upstream }
 }
 
 fn tasks(own: u64, nodes: &[StorageNode], segments: &[SegmentFacts]) -> Vec<RepairTask> {
+    tasks_by(own, &nodes.to_vec().into(), segments)
+}
+
+fn tasks_by(own: u64, nodes: &StorageViews, segments: &[SegmentFacts]) -> Vec<RepairTask> {
     let busy = BTreeSet::new();
     next_tasks(&RepairInput {
         own: NodeId(own),
@@ -171,11 +176,11 @@ fn segments_with_the_fewest_good_replicas_come_first() {
     let (heal, copy) = (RepairKind::Heal, RepairKind::Copy);
     assert_eq!(order, [(6, heal), (3, copy), (4, copy), (5, heal), (2, copy), (1, copy)]);
 
-    let busy = BTreeSet::from([SegmentId(6), SegmentId(4)]);
+    let (busy, views) = (BTreeSet::from([SegmentId(6), SegmentId(4)]), StorageViews::from(all));
     let input = RepairInput {
         own: NodeId(3),
         copies: COPIES,
-        nodes: &all,
+        nodes: &views,
         segments: &segments,
         busy: &busy,
         tasks_max: 2,
@@ -251,6 +256,55 @@ fn segments_without_files_are_taken_over_by_one_node() {
     assert_eq!(nodes_with(RepairKind::TakeOver, &all, &listed), [3], "one in the record comes first");
 }
 
+/// Kinds of the tasks of nodes 1 to 5, with the sets 0 of nodes 1 to 3, and 1 of nodes 3 to 5.
+fn kinds_in_sets(facts: &SegmentFacts) -> Vec<Option<RepairKind>> {
+    let set = |nodes: [u64; 3]| nodes.map(NodeId).to_vec();
+    let views = StorageViews::new(nodes(5, &[]), [(0, set([1, 2, 3])), (1, set([3, 4, 5]))]);
+    let kind = |own| tasks_by(own, &views, std::slice::from_ref(facts)).first().map(|task| task.kind);
+    (1..=5).map(kind).collect()
+}
+
+#[test]
+fn replicas_move_to_the_nodes_of_the_set() {
+    use RepairKind::{Copy, Drop, TakeOver};
+    let of_set = |set, good: &[u64]| SegmentFacts { set, ..segment(1, good, &[]) };
+    assert_eq!(kinds_in_sets(&of_set(0, &[1, 2, 3])), [None; 5]);
+    assert_eq!(kinds_in_sets(&of_set(1, &[1, 2, 3])), [None, None, Some(TakeOver), Some(Copy), Some(Copy)]);
+    assert_eq!(kinds_in_sets(&of_set(1, &[3, 1, 2])), [None, None, None, Some(Copy), Some(Copy)]);
+    let all = of_set(1, &[3, 1, 2, 4, 5]);
+    assert_eq!(kinds_in_sets(&all), [Some(Drop), Some(Drop), None, None, None]);
+    assert_eq!(kinds_in_sets(&of_set(1, &[3, 4])), [None, None, None, None, Some(Copy)]);
+    assert_eq!(kinds_in_sets(&of_set(9, &[1, 4, 5])), [None; 5], "a set without a row is that of all nodes");
+}
+
+#[test]
+fn copies_on_nodes_outside_of_the_set_are_not_counted() {
+    let set = |nodes: [u64; 3]| nodes.map(NodeId).to_vec();
+    let views = StorageViews::new(nodes(5, &[]), [(0, set([1, 2, 3])), (1, set([3, 4, 5]))]);
+    let segments = [segment(1, &[1, 2, 3], &[]), SegmentFacts { set: 1, ..segment(2, &[1, 2, 3], &[]) }];
+    let counts = count_copies(COPIES, &views, &segments);
+    assert_eq!((counts.below_segments, counts.below_bytes), (1, 20));
+    let of_two = count_leaving(COPIES, &views, &segments, NodeId(2));
+    assert_eq!(of_two, LeavingCounts { segments: 2, copied_segments: 0 });
+}
+
+#[test]
+fn a_set_that_is_too_small_gives_up_no_copy_elsewhere() {
+    let set = |nodes: &[u64]| -> Vec<NodeId> { nodes.iter().copied().map(NodeId).collect() };
+    let facts = segment(1, &[1, 2, 3], &[]);
+    let kind = |own, of: &[u64]| {
+        let views = StorageViews::new(nodes(5, &[]), [(0, set(of))]);
+        tasks_by(own, &views, std::slice::from_ref(&facts)).first().map(|task| task.kind)
+    };
+    assert_eq!([1, 2, 3, 4, 5].map(|own| kind(own, &[1, 2])), [None; 5]);
+    assert_eq!(kind(4, &[1, 2, 4]), Some(RepairKind::Copy));
+    let (all, too_few) =
+        (segment(1, &[1, 2, 3, 4], &[]), StorageViews::new(nodes(5, &[]), [(0, set(&[1, 4]))]));
+    assert!(tasks_by(3, &too_few, std::slice::from_ref(&all)).is_empty());
+    let counts = count_copies(COPIES, &too_few, &[all]);
+    assert_eq!(counts.below_segments, 1, "two of its copies count");
+}
+
 #[test]
 fn one_node_becomes_the_owner_of_all_segments_of_a_removed_node_at_upstreams() {
     for id in 1..50 {
@@ -281,7 +335,7 @@ fn the_progress_of_a_node_that_leaves_is_counted() {
         segment(4, &[1, 2, 4], &[3]),
         upstream,
     ];
-    let count = |nodes: &[StorageNode]| count_leaving(COPIES, nodes, &segments, NodeId(4));
+    let count = |nodes: &[StorageNode]| count_leaving(COPIES, &nodes.to_vec().into(), &segments, NodeId(4));
     let expected = LeavingCounts { segments: 4, copied_segments: 2 };
     assert_eq!(count(&leaving(nodes(4, &[]), &[4])), expected);
     assert_eq!(count(&nodes(4, &[])), expected, "also before it leaves");
@@ -309,9 +363,9 @@ fn counts_are_by_the_state_of_the_copies() {
     ];
     let expected =
         CopyCounts { segments: 5, bytes: 150, below_segments: 3, below_bytes: 90, suspect_segments: 1 };
-    assert_eq!(count_copies(COPIES, &nodes(4, &[2]), &segments), expected);
-    assert_eq!(count_copies(COPIES, &nodes(2, &[]), &segments[1..3]).below_segments, 1);
-    assert_eq!(count_copies(0, &nodes(2, &[]), &[]), CopyCounts::default());
+    assert_eq!(count_copies(COPIES, &nodes(4, &[2]).into(), &segments), expected);
+    assert_eq!(count_copies(COPIES, &nodes(2, &[]).into(), &segments[1..3]).below_segments, 1);
+    assert_eq!(count_copies(0, &nodes(2, &[]).into(), &[]), CopyCounts::default());
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What always holds, and what holds when nothing fails any more.
 
 use super::faults::ScheduleKind;
+use super::recoveries::SET;
 use super::replicas::SimFile;
 use super::world::{Event, QUORUM, SealedBy, SimRecord, World};
 use crate::recovery::{ClosedAnswer, is_end_uncertain, needed_answers};
-use crate::repair::{COPIES, ReplicaFacts};
+use crate::repair::{COPIES, ReplicaFacts, wanted_copies};
 use mlgw_common::{NodeId, SegmentId};
 
 /// Time after which pauses count.
@@ -158,12 +159,13 @@ impl World {
         };
         let good: Vec<NodeId> =
             record.replicas.iter().filter(|of| !of.is_suspect).map(|of| of.node).collect();
-        let leaves = |of: &NodeId| self.leaving.contains(of) || self.removed.contains(of);
+        let views = self.storage_views(NodeId(1));
+        let nodes = views.of(SET);
+        let leaves = |of: &NodeId| nodes.iter().all(|node| node.node != *of || node.is_leaving);
         if let Some(left) = record.listed().into_iter().find(leaves) {
             return Some(format!("{segment} is still on {left}, which leaves: {record:?}"));
         }
-        let staying = self.nodes.len() - self.leaving.len() - self.removed.len();
-        let lacks = good.len() < COPIES.min(staying) || !good.into_iter().all(is_whole);
+        let lacks = good.len() < wanted_copies(COPIES, views.all()) || !good.into_iter().all(is_whole);
         let files = || self.nodes.iter().map(|(node, of)| (node, of.disk.get(&segment))).collect::<Vec<_>>();
         lacks
             .then(|| format!("{segment} lacks good replicas up to {acknowledged}: {record:?}, {:?}", files()))

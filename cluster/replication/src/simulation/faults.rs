@@ -1,6 +1,7 @@
 //! Faults of the simulation. Each schedule has its own mix: some faults often, some never.
 
 use super::world::{Event, QUORUM, World};
+use crate::repair::COPIES;
 use crate::rules::ReplicationRule;
 use fastrand::Rng;
 use mlgw_common::{NodeId, SegmentId};
@@ -13,7 +14,7 @@ pub(super) enum ScheduleKind {
     Faults,
     /// Any fault but lost bytes, and a node that never returns.
     NodeGone,
-    /// Any fault, nodes that are drained, and one that is lost and removed.
+    /// Any fault, nodes that are drained, one that is lost and removed, and a set whose nodes change.
     Leaving,
     /// One node has a slow network or disk, and nothing else happens.
     SlowNode,
@@ -33,9 +34,10 @@ enum FaultKind {
     Drain,
     Undrain,
     Remove,
+    ChangeSet,
 }
 
-const KINDS: [FaultKind; 12] = [
+const KINDS: [FaultKind; 13] = [
     FaultKind::Kill,
     FaultKind::PowerCut,
     FaultKind::PowerCutAll,
@@ -48,6 +50,7 @@ const KINDS: [FaultKind; 12] = [
     FaultKind::Drain,
     FaultKind::Undrain,
     FaultKind::Remove,
+    FaultKind::ChangeSet,
 ];
 
 /// The mix of a schedule.
@@ -76,7 +79,7 @@ impl Swarm {
             _ => ScheduleKind::Faults,
         };
         let mut weights = [0; KINDS.len()];
-        for weight in &mut weights {
+        for weight in &mut weights[..FaultKind::ChangeSet as usize] {
             *weight = if rng.bool() { 0 } else { rng.u32(1..10) };
         }
         let mut nodes = *rng.choice(&[2, 3, 3, 3, 4, 5]).unwrap_or(&3);
@@ -88,6 +91,7 @@ impl Swarm {
         if kind == ScheduleKind::Leaving {
             weights[FaultKind::Drain as usize] = 5;
             nodes = nodes.max(3);
+            weights[FaultKind::ChangeSet as usize] = if nodes > 3 { 2 } else { 0 };
         } else {
             weights[FaultKind::Drain as usize..].fill(0);
         }
@@ -179,6 +183,7 @@ impl World {
             FaultKind::Remove if self.removed.is_empty() && self.staying_without(node) >= QUORUM => {
                 self.remove(node);
             }
+            FaultKind::ChangeSet => self.change_set(),
             FaultKind::Drain | FaultKind::Remove => {}
         }
     }
@@ -187,6 +192,28 @@ impl World {
     fn staying_without(&self, node: NodeId) -> usize {
         let stays = |of: &&NodeId| **of != node && !self.leaving.contains(of) && !self.removed.contains(of);
         self.nodes.keys().filter(stays).count()
+    }
+
+    /// Draws the nodes of the set anew. They may be leaving already.
+    fn change_set(&mut self) {
+        let mut nodes = self.ids();
+        nodes.retain(|node| !self.removed.contains(node));
+        self.rng.shuffle(&mut nodes);
+        let outside = nodes.split_off(nodes.len().min(COPIES));
+        self.has_left.extend(outside);
+        self.set = Some(nodes);
+    }
+
+    /// Fills the set with nodes that stay, for which those that leave make room.
+    fn fill_set(&mut self) {
+        let Some(mut nodes) = self.set.take() else { return };
+        let stays = |of: &NodeId| !self.leaving.contains(of) && !self.removed.contains(of);
+        nodes.retain(stays);
+        let others = self.nodes.keys().copied().filter(stays).filter(|node| !nodes.contains(node));
+        let others: Vec<NodeId> = others.take(COPIES.saturating_sub(nodes.len())).collect();
+        nodes.extend(others);
+        self.has_left.extend(self.nodes.keys().filter(|node| !nodes.contains(node)));
+        self.set = Some(nodes);
     }
 
     /// Removes a node that is lost with its disk.
@@ -290,6 +317,7 @@ impl World {
         self.is_calm = true;
         self.broken.clear();
         self.cut_off.clear();
+        self.fill_set();
         for node in self.ids() {
             if self.is_gone(node) {
                 self.kill(node, false);

@@ -8,8 +8,12 @@ use crate::repair::{
     wanted_copies,
 };
 use crate::rules::ReplicationRule;
+use crate::views::StorageViews;
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::BTreeMap;
+
+/// Set of all segments.
+pub(super) const SET: u32 = 0;
 
 /// Time for which a node does not answer before its segments are recovered.
 const UNREACHABLE_MS: u64 = 500;
@@ -102,8 +106,9 @@ impl World {
         if self.cut_off.contains(&node) {
             return;
         }
-        let nodes = self.storage_nodes(node);
-        let wanted = wanted_copies(COPIES, &nodes);
+        let views = self.storage_views(node);
+        let nodes = views.of(SET);
+        let wanted = wanted_copies(COPIES, views.all());
         let is_staying = |of: &ReplicaFacts| nodes.iter().any(|one| one.node == of.node && !one.is_leaving);
         let (mut segments, mut missing) = (Vec::new(), Vec::new());
         for (segment, record) in &self.records {
@@ -115,8 +120,8 @@ impl World {
             let is_settled = |of: &ReplicaFacts| !of.is_suspect && is_staying(of);
             if record.replicas.len() != wanted || !record.replicas.iter().all(is_settled) {
                 let (changes, replicas) = (record.changes, record.replicas.clone());
-                let segment = *segment;
-                segments.push(SegmentFacts { segment, bytes, changes, replicas, is_at_upstream: false });
+                let (segment, set, is_at_upstream) = (*segment, SET, false);
+                segments.push(SegmentFacts { segment, set, bytes, changes, replicas, is_at_upstream });
             }
         }
         for segment in missing {
@@ -125,7 +130,7 @@ impl World {
         let input = RepairInput {
             own: node,
             copies: COPIES,
-            nodes: &nodes,
+            nodes: &views,
             segments: &segments,
             busy: &self.nodes[&node].busy,
             tasks_max: 2,
@@ -141,12 +146,13 @@ impl World {
     }
 
     /// The storage nodes, as a node sees them.
-    fn storage_nodes(&self, own: NodeId) -> Vec<StorageNode> {
+    pub(super) fn storage_views(&self, own: NodeId) -> StorageViews {
         let described = |node: NodeId| {
             let is_reachable = node == own || self.session(own, node).is_some();
             StorageNode { node, is_reachable, is_leaving: self.leaving.contains(&node), is_full: false }
         };
-        self.ids().into_iter().filter(|node| !self.removed.contains(node)).map(described).collect()
+        let nodes = self.ids().into_iter().filter(|node| !self.removed.contains(node)).map(described);
+        StorageViews::new(nodes.collect(), self.set.clone().map(|nodes| (SET, nodes)))
     }
 
     /// Makes a node the owner of a segment.

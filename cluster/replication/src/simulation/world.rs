@@ -166,7 +166,9 @@ pub(super) struct World {
     /// Nodes that are drained.
     pub(super) leaving: BTreeSet<NodeId>,
     pub(super) removed: BTreeSet<NodeId>,
-    /// Nodes that were leaving at any time.
+    /// Nodes of the set of all segments, once it has a row.
+    pub(super) set: Option<Vec<NodeId>>,
+    /// Nodes that were leaving, or outside of the set, at any time.
     pub(super) has_left: BTreeSet<NodeId>,
     pub(super) next_segment: u64,
     pub(super) trace: Vec<String>,
@@ -193,6 +195,7 @@ impl World {
             cut_off: BTreeSet::new(),
             leaving: BTreeSet::new(),
             removed: BTreeSet::new(),
+            set: None,
             has_left: BTreeSet::new(),
             next_segment: 1,
             trace: Vec::new(),

@@ -352,6 +352,38 @@ pub enum Reject {
         /// The number.
         number: u64,
     },
+    /// No such set of nodes.
+    #[error("set {set} does not exist")]
+    NoSuchSet {
+        /// Id of the set.
+        set: u32,
+    },
+    /// The set changed since the command was built; read it again and retry.
+    #[error("set {set} changed since the command was built")]
+    SetChanged {
+        /// Id of the set.
+        set: u32,
+    },
+    /// The group was assigned to a set since the command was built; read it again and retry.
+    #[error("group {group} was assigned to a set since the command was built")]
+    GroupAssigned {
+        /// Id of the group.
+        group: u32,
+    },
+    /// Records of the group may refer to segments of too many sets.
+    #[error("group {group} was in too many sets: wait until its bytes have followed it")]
+    TooManyGuestSets {
+        /// Id of the group.
+        group: u32,
+    },
+    /// The node is in a set, which needs another node in its place first.
+    #[error("node {node} is in set {set}")]
+    NodeInSet {
+        /// Id of the node.
+        node: u64,
+        /// Id of the set.
+        set: u32,
+    },
     /// The range contains rows.
     #[error("the range of keys is in use")]
     RangeInUse,

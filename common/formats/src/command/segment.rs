@@ -30,6 +30,9 @@ pub struct CreateSegment {
     /// Number of replicas that have synced an append before it is acknowledged; 0 without followers.
     #[prost(uint32, tag = "7")]
     pub write_quorum: u32,
+    /// Id of its set; the first one before cluster version 6.
+    #[prost(uint32, tag = "8")]
+    pub set: u32,
 }
 
 /// Sets a segment's final length. Repeatable with the same length; the first seal decides.
@@ -136,7 +139,8 @@ pub struct RemoveSegment {
     #[prost(uint64, tag = "1")]
     pub segment: u64,
     /// Groups in whose applied state the proposer saw the segment fenced and without references. They must
-    /// include every group that owns keys. Empty before cluster version 3: then group 0 checks its own rows.
+    /// include every group that owns keys and may refer to segments of its set. Empty before cluster version
+    /// 3: then group 0 checks its own rows.
     #[prost(uint32, repeated, tag = "2")]
     pub released_in: Vec<u32>,
 }

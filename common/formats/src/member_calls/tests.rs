@@ -2,9 +2,9 @@
 
 use super::{
     AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, Heartbeat, HeartbeatAnswer,
-    HeartbeatsCall, HeartbeatsReply, MemberAnswer, MemberCall, MemberReply, MemberRequest, ProposeCall,
-    READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply, SagaCall, SagaReply, TransferCall,
-    TransferReply, VoteCall, VoteRecord, VoteReply,
+    HeartbeatsCall, HeartbeatsReply, IsMemberCall, MemberAnswer, MemberCall, MemberReply, MemberRequest,
+    MembershipReply, ProposeCall, READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply, SagaCall,
+    SagaReply, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply,
 };
 use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
@@ -74,6 +74,7 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::Propose(propose), include_str!("golden/propose.hex")),
         (MemberRequest::ReadIndex(ReadIndexCall {}), include_str!("golden/read_index.hex")),
         (MemberRequest::CreateMember(CreateMemberCall {}), include_str!("golden/create_member.hex")),
+        (MemberRequest::IsMember(IsMemberCall {}), "01 0807 6200"),
         (MemberRequest::Saga(SagaCall { command: lease(300) }), "01 0807 4a07 0a05 5203 08ac02"),
         (MemberRequest::Readers(readers()), "01 0807 5213 0801 1207 0803 1002 18ac02 1a03 05ac02 2201 09"),
         (
@@ -115,6 +116,8 @@ fn the_answers_have_these_bytes() {
         (MemberReply::ReadIndex(POSITION), "01 4a07 0803 1002 18ac02"),
         (MemberReply::Declined(declined), "01 5204 0803 1002"),
         (MemberReply::MemberExists(EmptyReply {}), "01 5a00"),
+        (MemberReply::Membership(MembershipReply { is_member: true }), "01 7a02 0801"),
+        (MemberReply::Membership(MembershipReply { is_member: false }), "01 7a00"),
         (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
         (MemberReply::Readers(read), "01 6a07 0a02 ac02 1201 09"),
         (MemberReply::Readers(behind), "01 6a09 0a02 ac02 1201 09 1801"),

@@ -47,6 +47,10 @@ pub struct SegmentRecord {
     #[prost(uint64, tag = "12")]
     #[serde(default)]
     pub changes: u64,
+    /// Id of the set on whose nodes its replicas belong, since cluster version 6; before it the first set.
+    #[prost(uint32, tag = "13")]
+    #[serde(default)]
+    pub set: u32,
 }
 
 impl SegmentRecord {
@@ -114,6 +118,7 @@ impl SegmentRecord {
             state: self.state(),
             tier: self.tier_for(node)?,
             is_local: self.replica_of(node).is_some(),
+            set: self.set,
         })
     }
 }
@@ -199,6 +204,8 @@ pub struct SegmentSummary {
     pub tier: SegmentTier,
     /// True if the node has a replica.
     pub is_local: bool,
+    /// Id of its set.
+    pub set: u32,
 }
 
 const _: () = assert!(size_of::<(SegmentId, SegmentSummary)>() <= 64);
@@ -282,5 +289,7 @@ mod tests {
         let replicas = vec![segment.replicas[0].clone(), suspect];
         let copied = SegmentRecord { replicas, write_quorum: 2, changes: 2, ..segment };
         golden::check(&copied, include_str!("golden/segment_copied.hex"));
+        let in_set = SegmentRecord { set: 300, ..copied };
+        golden::check(&in_set, include_str!("golden/segment_in_set.hex"));
     }
 }

@@ -100,8 +100,9 @@ impl ForwardingScenario {
             target: ForwardedTarget::of(target),
             body: DeclaredBody::Unsized,
         };
-        let request = OutgoingRequest { head: &head, context, target, turn: 0, waited: self.waited, body };
-        self.forwarder.forward(&self.table, request).await
+        let group = self.table.members_of(target);
+        let request = OutgoingRequest { head: &head, context, group, turn: 0, waited: self.waited, body };
+        self.forwarder.forward(request).await
     }
 
     fn tried(&self) -> Vec<u64> {

@@ -45,6 +45,24 @@ fn a_key_belongs_to_the_last_range_that_begins_before_it() {
 }
 
 #[test]
+fn a_bucket_of_several_ranges_belongs_to_the_nodes_that_have_all_groups() {
+    let mut table = table();
+    table.add_whole_bucket("whole", group(&[4], None));
+    assert_eq!(table.members_of_all(), None);
+    table.set_all_groups(group(&[2, 3], None));
+    assert_eq!(table.members_of_all(), Some(&group(&[2, 3], None)));
+    for (bucket, key, members) in [
+        (Some("data"), None, &[2, 3][..]),
+        (Some("data"), Some("a"), &[1]),
+        (Some("whole"), None, &[4]),
+        (None, None, &[1, 2, 3]),
+    ] {
+        let found = &table.members_of(target(bucket, key)).members;
+        assert_eq!(*found, members.iter().copied().map(NodeId).collect::<Vec<_>>(), "{bucket:?} {key:?}");
+    }
+}
+
+#[test]
 fn ranges_that_leave_keys_out_are_refused() {
     let mut table = RouteTable::default();
     for ranges in [vec![], vec![range("a", &[1])], vec![range("", &[1]), range("b", &[1]), range("b", &[2])]]

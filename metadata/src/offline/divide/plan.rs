@@ -44,7 +44,9 @@ pub(super) const fn residence(family: Family) -> Residence {
         | Family::Policy
         | Family::PolicyFiles
         | Family::JoinToken
-        | Family::Authority => Residence::System,
+        | Family::Authority
+        | Family::Set
+        | Family::GroupSet => Residence::System,
         Family::Mirror
         | Family::Object
         | Family::Version

@@ -4,6 +4,7 @@ use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, SegmentTier, Timestamp};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, CreateSegment, Reject, Reply};
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ProposeError};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ impl SegmentMap for CatalogueMap {
                 stamp: random_stamp()?,
                 followers: followers.iter().map(follower).collect(),
                 write_quorum,
+                set: FIRST_SET,
             }));
             match self.catalogue.propose(command).await? {
                 Reply::Segment(made) => Ok(new_segment(&made)),

@@ -20,7 +20,9 @@ use mlgw_common::time::{Instant, doubled_wait};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::{Catalogue, ProposeError};
-use mlgw_replication::{COPIES, RepairInput, RepairKind, RepairTask, StorageNode, next_tasks, wanted_copies};
+use mlgw_replication::{
+    COPIES, RepairInput, RepairKind, RepairTask, StorageNode, StorageViews, next_tasks, wanted_copies,
+};
 
 use super::Replication;
 use super::fetch::{CopyPlan, ReplicaCopy, copy_replica};
@@ -158,8 +160,8 @@ impl ReplicaDriver {
         let now = Instant::now();
         let busy: BTreeSet<SegmentId> =
             self.backoff.iter().filter(|(_, failed)| failed.due > now).map(|(segment, _)| *segment).collect();
-        let (inner, nodes, catalogue) =
-            (context.inner.clone(), context.nodes.clone(), context.catalogue.clone());
+        let (inner, catalogue) = (context.inner.clone(), context.catalogue.clone());
+        let nodes = StorageViews::from(context.nodes.clone());
         let decided = blocking(move || {
             let own = inner.node;
             let recorded = RecordedSegments::of(own, &catalogue.segments()?);

@@ -47,6 +47,7 @@ fn facts_of(record: &SegmentRecord) -> SegmentFacts {
     let replica = |of: &Replica| ReplicaFacts { node: NodeId(of.node), is_suspect: of.is_suspect };
     SegmentFacts {
         segment: record.segment_id(),
+        set: record.set,
         bytes: record.length,
         changes: record.changes,
         replicas: record.replicas.iter().map(replica).collect(),

@@ -580,6 +580,7 @@ impl RecordedFollower {
             stamp: SEED.stamp.0,
             followers: followers.iter().map(follower).collect(),
             write_quorum: 1,
+            ..CreateSegment::default()
         };
         let created = self.bench.catalogue.propose(Command::from(Change::CreateSegment(create))).await;
         let Ok(Reply::Segment(record)) = created else { panic!("{created:?}") };

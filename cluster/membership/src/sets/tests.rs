@@ -1,0 +1,277 @@
+//! Clusters grow, shrink and lose nodes, and their sets follow.
+
+use super::{GroupProgress, SetInput, SetStep, SetWait, next_set_step};
+use crate::places::SetRows;
+use fastrand::Rng;
+use mlgw_common::NodeId;
+use mlgw_common::limits::SET_NODES_MAX;
+use mlgw_formats::schema::{GroupSet, NodeSet, NodeState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const SCHEDULES: u64 = 500;
+
+/// A cluster whose steps are carried out at once, and whose groups settle when they are told to.
+struct SetWorld {
+    nodes: BTreeMap<NodeId, NodeState>,
+    sets: BTreeMap<u32, NodeSet>,
+    assigned: BTreeMap<u32, GroupSet>,
+    groups: BTreeMap<u32, GroupProgress>,
+    is_rebalancing: bool,
+}
+
+impl SetWorld {
+    fn new(nodes: u64, groups: u32) -> Self {
+        Self {
+            nodes: (1..=nodes).map(|node| (NodeId(node), NodeState::Active)).collect(),
+            sets: BTreeMap::new(),
+            assigned: BTreeMap::new(),
+            groups: (1..=groups).map(|group| (group, GroupProgress::Settled)).collect(),
+            is_rebalancing: false,
+        }
+    }
+
+    fn rows(&self) -> SetRows {
+        let groups = self.assigned.values().cloned().map(Arc::new);
+        SetRows::new(self.sets.values().cloned().map(Arc::new), groups)
+    }
+
+    fn next(&self) -> SetStep {
+        let Self { nodes, groups, is_rebalancing, .. } = self;
+        next_set_step(&SetInput { nodes, rows: &self.rows(), groups, is_rebalancing: *is_rebalancing })
+    }
+
+    fn carry_out(&mut self, step: &SetStep) {
+        match step {
+            SetStep::Idle | SetStep::Wait(_) => {}
+            SetStep::Put { set, nodes, changes } => {
+                let known = self.sets.entry(*set).or_default();
+                assert_eq!(known.changes, *changes, "a step is decided on the present row");
+                let nodes = nodes.iter().map(|node| node.0).collect();
+                *known = NodeSet { id: *set, nodes, changes: changes + 1 };
+                let rows = self.rows();
+                for (group, progress) in &mut self.groups {
+                    if rows.of_group(*group).set == *set {
+                        *progress = GroupProgress::Moving;
+                    }
+                }
+            }
+            SetStep::Assign { group, set, changes } => {
+                let known = self.assigned.get(group).cloned().unwrap_or(GroupSet::first(*group));
+                assert_eq!(known.changes, *changes, "a step is decided on the present row");
+                assert!(self.sets.contains_key(set) && known.set != *set);
+                self.assigned.insert(*group, known.assigned_to(*set));
+                self.groups.insert(*group, GroupProgress::Moving);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        self.groups.values_mut().for_each(|progress| *progress = GroupProgress::Settled);
+    }
+
+    /// Carries out steps, after each of which the groups settle, until nothing is left to do. Returns the
+    /// number of steps.
+    fn finish(&mut self) -> usize {
+        for steps in 0..1_000 {
+            self.settle();
+            match self.next() {
+                SetStep::Idle => return steps,
+                step => self.carry_out(&step),
+            }
+        }
+        panic!("the steps do not end: {:?} {:?}", self.sets, self.assigned);
+    }
+
+    fn rebalance(&mut self) -> usize {
+        self.is_rebalancing = true;
+        let steps = self.finish();
+        self.is_rebalancing = false;
+        steps
+    }
+
+    fn active(&self) -> BTreeSet<u64> {
+        let active = self.nodes.iter().filter(|(_, state)| **state == NodeState::Active);
+        active.map(|(node, _)| node.0).collect()
+    }
+
+    fn nodes_of(&self, set: u32) -> Vec<u64> {
+        self.sets[&set].nodes.clone()
+    }
+
+    /// Number of groups in which each active node votes.
+    fn votes(&self) -> Vec<usize> {
+        let rows = self.rows();
+        let votes = |node: u64| {
+            let has = |group: &&u32| self.sets[&rows.of_group(**group).set].nodes.contains(&node);
+            self.groups.keys().filter(has).count()
+        };
+        self.active().into_iter().map(votes).collect()
+    }
+
+    /// Number of sets of each active node.
+    fn memberships(&self) -> Vec<usize> {
+        let count = |node: u64| self.sets.values().filter(|set| set.nodes.contains(&node)).count();
+        self.active().into_iter().map(count).collect()
+    }
+}
+
+#[test]
+fn without_a_request_or_a_fourth_node_there_are_no_sets() {
+    let mut world = SetWorld::new(5, 3);
+    assert_eq!(world.next(), SetStep::Idle);
+    world = SetWorld::new(3, 3);
+    world.is_rebalancing = true;
+    assert_eq!(world.next(), SetStep::Idle);
+}
+
+#[test]
+fn five_nodes_get_five_sets_and_each_is_in_three_of_them() {
+    let mut world = SetWorld::new(5, 10);
+    world.rebalance();
+    assert_eq!(world.nodes_of(0), [1, 2, 3]);
+    let distinct: BTreeSet<Vec<u64>> = world
+        .sets
+        .values()
+        .map(|set| {
+            let mut nodes = set.nodes.clone();
+            nodes.sort_unstable();
+            nodes
+        })
+        .collect();
+    assert_eq!((world.sets.len(), distinct.len()), (5, 5));
+    assert_eq!(world.memberships(), [3; 5]);
+    let votes = world.votes();
+    // Nodes 1 to 3 learn the groups in which they do not vote, and so vote in fewer.
+    assert!(votes[..3].iter().all(|few| votes[3..].iter().all(|many| few <= many)), "{votes:?}");
+    assert_eq!(votes.iter().sum::<usize>(), 30);
+}
+
+#[test]
+fn a_node_that_is_drained_is_replaced_in_one_set_after_the_other() {
+    let mut world = SetWorld::new(5, 5);
+    world.rebalance();
+    world.nodes.insert(NodeId(4), NodeState::Draining);
+    world.settle();
+    let SetStep::Put { set, nodes, changes } = world.next() else { panic!("{:?}", world.next()) };
+    assert!(!nodes.contains(&NodeId(4)) && nodes.len() == SET_NODES_MAX);
+    world.carry_out(&SetStep::Put { set, nodes, changes });
+    world.groups.insert(2, GroupProgress::Moving);
+    assert!(matches!(world.next(), SetStep::Wait(SetWait::GroupMoves { .. })), "{:?}", world.next());
+    world.finish();
+    assert!(world.sets.values().all(|set| !set.nodes.contains(&4) && set.nodes.len() == SET_NODES_MAX));
+}
+
+#[test]
+fn a_node_that_is_removed_is_replaced_although_a_group_moves() {
+    let mut world = SetWorld::new(5, 5);
+    world.rebalance();
+    world.groups.insert(1, GroupProgress::Moving);
+    world.nodes.insert(NodeId(2), NodeState::Draining);
+    assert!(matches!(world.next(), SetStep::Wait(_)), "{:?}", world.next());
+    world.nodes.insert(NodeId(2), NodeState::Leaving);
+    assert!(matches!(world.next(), SetStep::Put { .. }), "{:?}", world.next());
+    world.nodes.remove(&NodeId(2));
+    assert!(matches!(world.next(), SetStep::Put { .. }), "{:?}", world.next());
+}
+
+#[test]
+fn sets_shrink_with_the_cluster_and_grow_again() {
+    let mut world = SetWorld::new(5, 6);
+    world.rebalance();
+    for leaving in [5, 1, 3] {
+        world.nodes.insert(NodeId(leaving), NodeState::Draining);
+        world.finish();
+        assert!(world.sets.values().all(|set| !set.nodes.contains(&leaving)), "{:?}", world.sets);
+        world.nodes.remove(&NodeId(leaving));
+    }
+    assert!(world.sets.values().all(|set| set.nodes.len() == 2), "{:?}", world.sets);
+    for coming in 6..=8 {
+        world.nodes.insert(NodeId(coming), NodeState::Active);
+    }
+    world.finish();
+    assert!(world.sets.values().all(|set| set.nodes.len() == SET_NODES_MAX), "{:?}", world.sets);
+    world.rebalance();
+    let memberships = world.memberships();
+    assert!(memberships.iter().all(|count| *count > 0), "new nodes get a part: {memberships:?}");
+}
+
+#[test]
+fn the_only_node_of_a_set_stays_until_another_one_is_active() {
+    let mut world = SetWorld::new(1, 1);
+    world.sets.insert(0, NodeSet { id: 0, nodes: vec![1], changes: 1 });
+    world.nodes.insert(NodeId(1), NodeState::Leaving);
+    assert_eq!(world.next(), SetStep::Wait(SetWait::NoReplacement { set: 0, node: NodeId(1) }));
+    world.nodes.insert(NodeId(2), NodeState::Active);
+    assert_eq!(world.next(), SetStep::Put { set: 0, nodes: vec![NodeId(2)], changes: 1 });
+}
+
+/// Checks one step.
+fn check(world: &SetWorld, step: &SetStep) {
+    let SetStep::Put { set, nodes, .. } = step else { return };
+    let after: BTreeSet<u64> = nodes.iter().map(|node| node.0).collect();
+    assert!(!after.is_empty() && after.len() == nodes.len() && nodes.len() <= SET_NODES_MAX, "{step:?}");
+    let Some(before) = world.sets.get(set) else { return };
+    let before: BTreeSet<u64> = before.nodes.iter().copied().collect();
+    let (added, removed) = (&after - &before, &before - &after);
+    assert!(added.len() <= 1 && removed.len() <= 1, "one node at a time: {step:?}");
+    assert!(added.is_subset(&world.active()), "only active nodes are added: {step:?}");
+    let stays = &before & &world.active();
+    assert!(stays.is_empty() || !(&after & &stays).is_empty(), "a set keeps a node that stays: {step:?}");
+    let is_leaving = |node: &u64| !world.active().contains(node);
+    if *set == 0 {
+        assert!(removed.iter().all(is_leaving), "the first set keeps its nodes: {step:?}");
+    }
+}
+
+/// A random event of a cluster.
+fn happen(world: &mut SetWorld, rng: &mut Rng, next: &mut u64) {
+    let nodes: Vec<NodeId> = world.nodes.keys().copied().collect();
+    let node = nodes[rng.usize(..nodes.len())];
+    let state = world.nodes[&node];
+    let is_last = state == NodeState::Active && world.active().len() < 2;
+    match rng.u8(0..8) {
+        0 if nodes.len() < 9 => {
+            world.nodes.insert(NodeId(*next), NodeState::Active);
+            *next += 1;
+        }
+        1 if !is_last => drop(world.nodes.insert(node, NodeState::Draining)),
+        2 if !is_last => drop(world.nodes.insert(node, NodeState::Leaving)),
+        3 if state == NodeState::Draining => drop(world.nodes.insert(node, NodeState::Active)),
+        4 if state == NodeState::Leaving && world.sets.values().all(|set| !set.contains(node)) => {
+            world.nodes.remove(&node);
+        }
+        5 => world.is_rebalancing = rng.bool(),
+        6 => world.settle(),
+        _ => {}
+    }
+}
+
+#[test]
+fn in_every_schedule_one_node_changes_at_a_time_and_the_sets_are_whole_in_the_end() {
+    for seed in 0..SCHEDULES {
+        let mut rng = Rng::with_seed(seed);
+        let (count, groups) = (rng.u64(1..8), rng.u32(1..12));
+        let (mut world, mut next) = (SetWorld::new(count, groups), count + 1);
+        for _ in 0..rng.usize(20..120) {
+            happen(&mut world, &mut rng, &mut next);
+            let step = world.next();
+            check(&world, &step);
+            if rng.u8(0..4) > 0 {
+                world.carry_out(&step);
+            }
+        }
+        let steps = world.rebalance();
+        assert!(steps < 400, "seed {seed}: {steps} steps");
+        let (active, sets) = (world.active(), &world.sets);
+        let room = SET_NODES_MAX.min(active.len());
+        for set in sets.values() {
+            let nodes: BTreeSet<u64> = set.nodes.iter().copied().collect();
+            assert!(nodes.is_subset(&active) && nodes.len() == room, "seed {seed}: {set:?} of {active:?}");
+        }
+        if active.len() > SET_NODES_MAX {
+            assert!(sets.len() >= active.len(), "seed {seed}: {sets:?}");
+        }
+        assert_eq!(world.rebalance(), 0, "seed {seed}: a second one finds nothing");
+    }
+}

@@ -1,0 +1,210 @@
+//! A group of objects whose set changes: nodes of the set are replaced, the group moves to another set, and
+//! nodes fail meanwhile. All nodes are active storage nodes.
+
+use super::raft::SimRaft;
+use super::world::{ENTRY_BYTES, LIMITS, TICK_MS};
+use crate::decision::{MemberStep, VoterChange, decide_by};
+use crate::facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
+use crate::places::MemberPlace;
+use crate::rules::RuleSet;
+use fastrand::Rng;
+use mlgw_common::NodeId;
+use mlgw_formats::schema::{NodeRole, NodeState};
+use std::collections::BTreeSet;
+
+const NODES: u64 = 7;
+
+struct PlacedWorld {
+    raft: SimRaft,
+    /// Nodes of the set.
+    set: BTreeSet<NodeId>,
+    /// Nodes that learn although they are not in the set.
+    learning: BTreeSet<NodeId>,
+    now_ms: u64,
+    rules: RuleSet,
+    rng: Rng,
+}
+
+/// Runs a schedule. Returns the first violation.
+pub(super) fn run(seed: u64, rules: RuleSet) -> Result<(), String> {
+    let mut world = PlacedWorld::new(seed, rules);
+    for _ in 0..world.rng.usize(50..200) {
+        world.fault();
+        world.operate();
+        world.tick()?;
+        world.maybe_abandon();
+    }
+    for node in (1..=NODES).map(NodeId) {
+        world.raft.set_up(node, true, world.now_ms);
+    }
+    for _ in 0..150 {
+        world.tick()?;
+    }
+    world.goal_is_reached()
+}
+
+fn require(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+impl PlacedWorld {
+    fn new(seed: u64, rules: RuleSet) -> Self {
+        let mut raft = SimRaft::new(NodeId(1));
+        (2..=NODES).for_each(|node| raft.add_process(NodeId(node), 0));
+        let set = [1, 2, 3].map(NodeId).into();
+        Self { raft, set, learning: BTreeSet::new(), now_ms: 0, rules, rng: Rng::with_seed(seed) }
+    }
+
+    fn place(&self, node: NodeId) -> MemberPlace {
+        match (self.set.contains(&node), self.learning.contains(&node)) {
+            (true, _) => MemberPlace::Votes,
+            (false, true) => MemberPlace::Learns,
+            (false, false) => MemberPlace::Leaves,
+        }
+    }
+
+    fn fault(&mut self) {
+        for node in (1..=NODES).map(NodeId) {
+            let chance = if self.raft.is_up(node) { 60 } else { 12 };
+            if self.rng.u32(0..chance) == 0 {
+                self.raft.set_up(node, !self.raft.is_up(node), self.now_ms);
+            }
+        }
+    }
+
+    /// Replaces one node of the set, or the whole set, which may share nodes with the former one.
+    fn operate(&mut self) {
+        let (former, drawn) = (self.set.clone(), self.draw(3));
+        match self.rng.u8(0..40) {
+            0 => self.set = drawn,
+            1 => {
+                let new = drawn.into_iter().find(|node| !self.set.contains(node));
+                let old = self.set.iter().next().copied();
+                self.set.extend(new);
+                if let Some(old) = old.filter(|_| self.set.len() > former.len()) {
+                    self.set.remove(&old);
+                }
+            }
+            _ => return,
+        }
+        let guests = self.rng.usize(0..3);
+        self.learning = if self.rng.bool() { former } else { self.draw(guests) };
+    }
+
+    fn draw(&mut self, count: usize) -> BTreeSet<NodeId> {
+        let mut nodes: Vec<NodeId> = (1..=NODES).map(NodeId).collect();
+        self.rng.shuffle(&mut nodes);
+        nodes.into_iter().take(count).collect()
+    }
+
+    /// Sometimes the leader fails after a step, or gives a change up half-way.
+    fn maybe_abandon(&mut self) {
+        let Some(leader) = self.raft.leader.filter(|_| self.rng.u8(0..30) == 0) else { return };
+        match self.rng.bool() {
+            true => self.raft.set_up(leader, false, self.now_ms),
+            false => self.raft.abandon_change(),
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        self.now_ms += TICK_MS;
+        self.raft.tick(&mut self.rng, self.now_ms);
+        if let Some(leader) = self.raft.leader {
+            let step = decide_by(&self.input(leader), self.rules);
+            let allowed = self.step_is_allowed(&step);
+            allowed.map_err(|why| {
+                format!("{why}: {step:?} with {:?} in {:?}", self.raft.membership(), self.set)
+            })?;
+            self.carry_out(step);
+        }
+        self.raft.violation.clone().map_or(Ok(()), Err)
+    }
+
+    fn input(&self, leader: NodeId) -> DecisionInput {
+        let facts = |node: NodeId| {
+            let replica = &self.raft.replicas[&node];
+            let for_ms = self.now_ms - replica.changed_ms.max(self.raft.led_since_ms);
+            let contact = match replica.is_up {
+                true if node == leader => Contact::Reachable { for_ms: u64::MAX },
+                true => Contact::Reachable { for_ms },
+                false => Contact::Unreachable { for_ms },
+            };
+            let lag = if node == leader { Some(0) } else { self.raft.known_lag(node) };
+            let lag_bytes = lag.map(|entries| entries as u64 * ENTRY_BYTES);
+            let (role, state, place) = (NodeRole::Storage, NodeState::Active, self.place(node));
+            (node, MemberFacts { role, state, place, contact, lag_bytes })
+        };
+        DecisionInput {
+            leader,
+            membership: self.raft.membership().unwrap_or_default(),
+            change: if self.raft.is_changing() { ChangeState::InProgress } else { ChangeState::Committed },
+            nodes: (1..=NODES).map(NodeId).map(facts).collect(),
+            limits: DecisionLimits { voters_max: 3, ..LIMITS },
+        }
+    }
+
+    fn step_is_allowed(&self, step: &MemberStep) -> Result<(), String> {
+        let membership = self.raft.membership().unwrap_or_default();
+        match step {
+            MemberStep::Idle | MemberStep::Wait(_) => Ok(()),
+            MemberStep::AddLearner(node) => {
+                require(self.place(*node) != MemberPlace::Leaves, "a node without a place is added")
+            }
+            MemberStep::RemoveLearner(node) => {
+                require(membership.learners.contains(node), "it is no learner")?;
+                require(self.place(*node) == MemberPlace::Leaves, "a node with a place is removed")
+            }
+            MemberStep::ChangeVoters(change) => self.change_is_allowed(&membership, change),
+            MemberStep::TransferLeader { to } => {
+                require(membership.voters.contains(to) && self.raft.is_up(*to), "the node cannot lead")
+            }
+            MemberStep::RecordRemoval(_) => Err("no node leaves the cluster".to_owned()),
+        }
+    }
+
+    fn change_is_allowed(&self, before: &SystemMembership, change: &VoterChange) -> Result<(), String> {
+        let after = &change.voters;
+        if before.outgoing.is_some() {
+            return require(*after == before.voters, "a change begins during a joint change");
+        }
+        require([1, 3].contains(&after.len()), "the number of voters is wrong")?;
+        require(after.len() >= before.voters.len(), "voters become fewer")?;
+        let up = after.iter().filter(|node| self.raft.is_up(**node)).count();
+        require(up > after.len() / 2, "too few of the voters afterwards are reachable")?;
+        let new = after - &before.voters;
+        require(new.is_subset(&self.set), "a node outside of the set gets a vote")?;
+        let lacks = |node: &NodeId| self.raft.lag(*node) as u64 * ENTRY_BYTES > LIMITS.promote_lag_bytes;
+        require(!new.iter().any(lacks), "a node that lacks bytes gets a vote")?;
+        let leader = self.raft.leader.ok_or("there is no leader")?;
+        require(after.contains(&leader), "the leader leaves without a transfer")
+    }
+
+    fn carry_out(&mut self, step: MemberStep) {
+        match step {
+            MemberStep::Idle | MemberStep::Wait(_) | MemberStep::RecordRemoval(_) => {}
+            MemberStep::AddLearner(node) => self.raft.change_learners(|learners| {
+                learners.insert(node);
+            }),
+            MemberStep::RemoveLearner(node) => self.raft.change_learners(|learners| {
+                learners.remove(&node);
+            }),
+            MemberStep::ChangeVoters(change) => self.raft.change_voters(change.voters),
+            MemberStep::TransferLeader { to } => self.raft.transfer(to, self.now_ms),
+        }
+    }
+
+    /// Checks the membership after a long calm.
+    fn goal_is_reached(&self) -> Result<(), String> {
+        let membership = self.raft.membership().ok_or("there is no leader")?;
+        let described = |what: &str| format!("{what}: {membership:?} in {:?}, {:?}", self.set, self.learning);
+        let is_over = membership.outgoing.is_none() && !self.raft.is_changing();
+        require(is_over, &described("a change is unfinished"))?;
+        require(membership.voters == self.set, &described("the nodes of the set are not the voters"))?;
+        let members = &self.set | &self.learning;
+        require(
+            membership.members() == members,
+            &described("other nodes than those with a place are members"),
+        )?;
+        require(self.raft.leader.is_some_and(|leader| self.set.contains(&leader)), "a node outside leads")
+    }
+}

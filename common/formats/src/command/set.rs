@@ -1,0 +1,32 @@
+//! Commands of sets of nodes. Both are of group 0 and of cluster version 6.
+
+/// Creates a set, or replaces its nodes, if it was changed the expected number of times: compare and set.
+/// Repeatable. Replies with [`Reply::Done`](super::Reply::Done).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PutSet {
+    /// Id of the set. The first set is created before all others.
+    #[prost(uint32, tag = "1")]
+    pub set: u32,
+    /// Ids of its nodes from now on, all different. Those that are added store data and serve.
+    #[prost(uint64, repeated, tag = "2")]
+    pub nodes: Vec<u64>,
+    /// Expected number of changes; 0 creates the set.
+    #[prost(uint64, tag = "3")]
+    pub changes: u64,
+}
+
+/// Assigns an object group to a set, if its set was changed the expected number of times: compare and set.
+/// Repeatable. The group stays a guest of the set that it leaves, unless that is the first one. Replies with
+/// [`Reply::Done`](super::Reply::Done).
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct AssignGroup {
+    /// Id of the group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// Id of the set.
+    #[prost(uint32, tag = "2")]
+    pub set: u32,
+    /// Expected number of changes; 0 for a group that was never assigned.
+    #[prost(uint64, tag = "3")]
+    pub changes: u64,
+}

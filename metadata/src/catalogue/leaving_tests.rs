@@ -1,0 +1,105 @@
+//! A group moves to other nodes of one process. A node that left it is of no use to a stale request, and
+//! returns with its files.
+
+use super::cluster_tests::{TestCluster, until};
+use super::groups::SYSTEM_GROUP;
+use super::testing::{bucket, key, options};
+use super::{BarrierError, BarrierScope, Catalogue, CatalogueOptions};
+use mlgw_common::NodeId;
+use mlgw_formats::schema::Bucket;
+use std::sync::Arc;
+
+const GROUP: u32 = 1;
+
+/// Four nodes with a bucket in a group of nodes 1 to 3.
+async fn four_nodes() -> (TestCluster, Arc<Bucket>) {
+    let mut cluster = TestCluster::new();
+    let two_groups = CatalogueOptions { groups: 2, ..options(&cluster.dir(1)) };
+    let catalogue = Catalogue::open(two_groups).await.unwrap();
+    let bucket = bucket(&catalogue, "one").await;
+    assert_eq!(catalogue.inner().groups_of(bucket.bucket_id()), [GROUP].into());
+    catalogue.shutdown().await;
+    for node in 1..=4 {
+        cluster.start(node).await;
+    }
+    cluster.grow(SYSTEM_GROUP, &[1, 2, 3]).await;
+    until(async || {
+        let leader = cluster.node(cluster.leader(SYSTEM_GROUP).await);
+        leader.add_learner(SYSTEM_GROUP, NodeId(4)).await.ok()
+    })
+    .await;
+    cluster.grow(GROUP, &[1, 2, 3]).await;
+    (cluster, bucket)
+}
+
+/// Moves the group to nodes 1, 2 and 4.
+async fn move_away_from_node_3(cluster: &TestCluster) {
+    cluster.lead(GROUP, 1).await;
+    cluster.grow(GROUP, &[1, 2, 4]).await;
+}
+
+async fn remove_node_3(cluster: &TestCluster) {
+    until(async || {
+        let leader = cluster.node(cluster.leader(GROUP).await);
+        leader.remove_member(GROUP, NodeId(3)).await.ok()
+    })
+    .await;
+}
+
+/// Makes node 3 leave the group. Returns true if it has.
+async fn leave(cluster: &TestCluster) -> bool {
+    cluster.node(3).leave_group(GROUP, &[1, 2, 3, 4].map(NodeId)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_leaves_a_group_when_its_leader_confirms_it() {
+    let (cluster, bucket) = four_nodes().await;
+    cluster.put(3, &bucket, "before").await;
+    assert!(!leave(&cluster).await, "it votes");
+    move_away_from_node_3(&cluster).await;
+    assert!(!leave(&cluster).await, "it learns");
+    remove_node_3(&cluster).await;
+    cluster.put(4, &bucket, "moved").await;
+    let (stale, key_before) = (cluster.node(3), key("before"));
+    let scope = BarrierScope::Key(bucket.bucket_id(), &key_before);
+    // A request that was routed by an old map gets no old answer.
+    assert!(stale.barrier(scope).await.is_err(), "it does not receive the log any more");
+    cluster.network.isolate(1);
+    cluster.network.isolate(2);
+    assert!(!leave(&cluster).await, "no leader confirms it");
+    cluster.network.rejoin(1);
+    cluster.network.rejoin(2);
+    until(async || leave(&cluster).await.then_some(())).await;
+    assert_eq!((stale.groups(), stale.left_groups()), (vec![SYSTEM_GROUP], vec![GROUP]));
+    assert!(stale.object(bucket.bucket_id(), &key_before).is_err(), "also if it was cached");
+    assert_eq!(stale.barrier(scope).await, Err(BarrierError::NotLeader { leader: None }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_returns_to_a_group_with_its_files() {
+    let (mut cluster, bucket) = four_nodes().await;
+    cluster.put(3, &bucket, "before").await;
+    move_away_from_node_3(&cluster).await;
+    remove_node_3(&cluster).await;
+    until(async || leave(&cluster).await.then_some(())).await;
+    cluster.put(4, &bucket, "moved").await;
+    cluster.stop(3).await;
+    cluster.start(3).await;
+    assert_eq!(cluster.node(3).groups(), [SYSTEM_GROUP, GROUP], "a start opens what has files");
+    until(async || leave(&cluster).await.then_some(())).await;
+    until(async || cluster.node(3).reopen_group(GROUP).await.ok()).await;
+    assert_eq!(cluster.node(3).left_groups(), [0; 0]);
+    until(async || leave(&cluster).await.then_some(())).await;
+    until(async || {
+        let leader = cluster.node(cluster.leader(GROUP).await);
+        leader.add_learner(GROUP, NodeId(3)).await.ok()
+    })
+    .await;
+    assert!(!leave(&cluster).await, "it is a member again");
+    for object in ["before", "moved"] {
+        cluster.check(&bucket, object).await;
+    }
+    cluster.put(3, &bucket, "after").await;
+    cluster.check(&bucket, "after").await;
+    cluster.compare(GROUP).await;
+}

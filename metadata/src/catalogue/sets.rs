@@ -1,0 +1,179 @@
+//! Sets of storage nodes, and the sets of object groups, from memory. Both follow the rows of group 0.
+
+use super::{BarrierScope, Catalogue, ProposeError};
+use mlgw_common::{BucketId, NodeId};
+use mlgw_formats::command::{AssignGroup, Change, Command, PutSet};
+use mlgw_formats::schema::set::FIRST_SET;
+use mlgw_formats::schema::{GroupSet, NodeSet};
+use std::sync::Arc;
+
+impl Catalogue {
+    /// All sets, by id; empty while every storage node is a member of every group.
+    /// [`Catalogue::node_changed`] reports their changes.
+    #[must_use]
+    pub fn sets(&self) -> Vec<Arc<NodeSet>> {
+        self.inner.resident.sets.read().values().cloned().collect()
+    }
+
+    /// The sets of the object groups that were ever assigned to one, by group. All other groups are in the
+    /// first set. [`Catalogue::node_changed`] reports their changes.
+    #[must_use]
+    pub fn group_sets(&self) -> Vec<Arc<GroupSet>> {
+        self.inner.resident.group_sets.read().values().cloned().collect()
+    }
+
+    /// Another node that has the rows of `scope`, as far as this node knows; `None` if this node has them.
+    /// It has those of the groups in which it votes, and all of them if it is in the first set, or there are
+    /// no sets.
+    #[must_use]
+    pub fn other_node_with(&self, scope: BarrierScope<'_>) -> Option<NodeId> {
+        let (inner, own) = (&self.inner, self.node());
+        let sets = inner.resident.sets.read();
+        let first = sets.get(&u64::from(FIRST_SET))?;
+        let is_first = first.contains(own);
+        let is_here = |group: &u32| {
+            let member = inner.groups.get(*group);
+            member.is_some_and(|member| is_first || member.voters().contains(&own))
+        };
+        let group = inner.groups_in(scope).into_iter().find(|group| !is_here(group))?;
+        let of_set = sets.get(&u64::from(inner.resident.set_of_group(group).set));
+        let listed = first.nodes.iter().chain(of_set.iter().flat_map(|set| &set.nodes)).copied().map(NodeId);
+        let leader = inner.groups.get(group).and_then(|member| member.leader());
+        leader.into_iter().chain(listed).find(|node| *node != own)
+    }
+
+    /// The ranges of a bucket in order: first key, and group.
+    #[must_use]
+    pub fn bucket_ranges(&self, bucket: BucketId) -> Vec<(Vec<u8>, u32)> {
+        self.inner.resident.ranges(bucket, b"")
+    }
+
+    /// Creates a set, or replaces its nodes, if it was changed `changes` times; 0 creates it.
+    ///
+    /// # Errors
+    /// [`Reject::SetChanged`](mlgw_formats::command::Reject::SetChanged) if it was changed meanwhile; if a
+    /// node that is added does not store data, or does not serve; those of [`Catalogue::propose`].
+    pub async fn put_set(&self, set: u32, nodes: &[NodeId], changes: u64) -> Result<(), ProposeError> {
+        let nodes = nodes.iter().map(|node| node.0).collect();
+        let put = Change::PutSet(PutSet { set, nodes, changes });
+        self.propose(Command::from(put)).await.map(drop)
+    }
+
+    /// Assigns an object group to a set, if its set was changed `changes` times.
+    ///
+    /// # Errors
+    /// [`Reject::GroupAssigned`](mlgw_formats::command::Reject::GroupAssigned) if it was changed meanwhile;
+    /// [`Reject::NoSuchSet`](mlgw_formats::command::Reject::NoSuchSet);
+    /// [`Reject::TooManyGuestSets`](mlgw_formats::command::Reject::TooManyGuestSets); those of
+    /// [`Catalogue::propose`].
+    pub async fn assign_group(&self, group: u32, set: u32, changes: u64) -> Result<(), ProposeError> {
+        let assign = Change::AssignGroup(AssignGroup { group, set, changes });
+        self.propose(Command::from(assign)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CatalogueOptions;
+    use super::super::testing::{bucket, key, options};
+    use super::{BarrierScope, Catalogue, Change, Command, NodeId, ProposeError};
+    use crate::apply::is_released;
+    use mlgw_common::SegmentId;
+    use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
+    use mlgw_formats::command::{CreateSegment, PutNode, Reject, Reply, SealSegment};
+    use mlgw_formats::schema::Node;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn sets_wait_for_their_cluster_version_and_outlive_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+        let refused = catalogue.put_set(0, &[NodeId::SINGLE], 0).await;
+        let needs = SETS_CLUSTER_VERSION;
+        assert_eq!(refused, Err(ProposeError::NotFinalized { needs, has: 1 }));
+        catalogue.raise_cluster_version(needs).await.unwrap();
+        let changed = catalogue.node_changed();
+        catalogue.put_set(0, &[NodeId::SINGLE], 0).await.unwrap();
+        changed.await;
+        catalogue.put_set(1, &[NodeId::SINGLE], 0).await.unwrap();
+        let changed = catalogue.node_changed();
+        catalogue.assign_group(3, 1, 0).await.unwrap();
+        changed.await;
+        let late = catalogue.assign_group(3, 0, 0).await;
+        assert_eq!(late, Err(ProposeError::Rejected(Reject::GroupAssigned { group: 3 })));
+        let (sets, groups) = (catalogue.sets(), catalogue.group_sets());
+        assert_eq!(sets.iter().map(|set| (set.id, set.changes)).collect::<Vec<_>>(), [(0, 1), (1, 1)]);
+        assert_eq!(groups.iter().map(|of| (of.group, of.set)).collect::<Vec<_>>(), [(3, 1)]);
+        catalogue.shutdown().await;
+
+        let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+        assert_eq!((catalogue.sets(), catalogue.group_sets()), (sets, groups));
+        catalogue.shutdown().await;
+    }
+
+    /// A sealed segment of a set.
+    async fn segment_of(catalogue: &Catalogue, set: u32) -> SegmentId {
+        let create = CreateSegment { node: 1, location: "d".into(), set, ..CreateSegment::default() };
+        let created = catalogue.propose(Command::from(Change::CreateSegment(create))).await;
+        let Ok(Reply::Segment(record)) = created else { panic!("{created:?}") };
+        let seal = SealSegment { segment: record.id, length: 4096, ..SealSegment::default() };
+        catalogue.propose(Command::from(Change::SealSegment(seal))).await.unwrap();
+        record.segment_id()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_segment_is_fenced_in_the_groups_that_may_refer_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CatalogueOptions { groups: 4, ..options(dir.path()) };
+        let catalogue = Catalogue::open(options).await.unwrap();
+        catalogue.raise_cluster_version(SETS_CLUSTER_VERSION).await.unwrap();
+        for set in 0..3 {
+            catalogue.put_set(set, &[NodeId::SINGLE], 0).await.unwrap();
+        }
+        for (group, set, changes) in [(1, 1, 0), (2, 1, 0), (2, 2, 1), (3, 2, 0)] {
+            catalogue.assign_group(group, set, changes).await.unwrap();
+        }
+        for (set, referrers) in [(0, vec![0, 1, 2, 3]), (1, vec![1, 2]), (2, vec![2, 3])] {
+            let segment = segment_of(&catalogue, set).await;
+            let early = catalogue.remove_segment(segment).await;
+            assert_eq!(early, Err(ProposeError::Rejected(Reject::SegmentInUse)), "it is not fenced");
+            catalogue.fence_segment(segment).await.unwrap();
+            let is_fenced = |group: &u32| {
+                is_released(&*catalogue.inner.state_of_group(*group).unwrap(), segment).unwrap()
+            };
+            let fenced: Vec<u32> = (0..4).filter(is_fenced).collect();
+            assert_eq!(fenced, referrers, "set {set}");
+            assert_eq!(catalogue.segment_usage(segment).unwrap().extents, 0);
+            catalogue.remove_segment(segment).await.unwrap();
+            assert_eq!(catalogue.segment_record(segment).unwrap(), None);
+        }
+        catalogue.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn rows_of_a_group_that_is_not_here_are_on_another_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CatalogueOptions { groups: 2, ..options(dir.path()) };
+        let catalogue = Catalogue::open(options).await.unwrap();
+        let bucket = bucket(&catalogue, "data").await.bucket_id();
+        assert_eq!(catalogue.bucket_ranges(bucket), [(Vec::new(), 1)]);
+        let object = key("k");
+        let scopes = [
+            BarrierScope::System,
+            BarrierScope::Key(bucket, &object),
+            BarrierScope::Bucket(bucket),
+            BarrierScope::AllGroups,
+            BarrierScope::OwnGroups,
+        ];
+        let others = || scopes.map(|scope| catalogue.other_node_with(scope).map(NodeId::get));
+        catalogue.raise_cluster_version(SETS_CLUSTER_VERSION).await.unwrap();
+        assert_eq!(others(), [None; 5], "there are no sets");
+        let put = PutNode { node: Node { id: 2, ..Node::default() } };
+        catalogue.propose(Command::from(Change::PutNode(put))).await.unwrap();
+        catalogue.put_set(0, &[NodeId(2)], 0).await.unwrap();
+        assert_eq!(others(), [None; 5], "this node votes in all groups");
+        let gone = catalogue.inner.groups.remove(1).unwrap();
+        assert_eq!(others(), [None, Some(2), Some(2), Some(2), None]);
+        gone.shutdown().await.unwrap();
+        catalogue.shutdown().await;
+    }
+}
