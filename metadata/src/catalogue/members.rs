@@ -19,6 +19,7 @@ use bytes::Bytes;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{GROUP_ID_MAX, NODE_GROUPS_MAX};
 use mlgw_common::time::Instant;
+use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
 use mlgw_formats::member_calls::{
     CreateMemberCall, DeclineReason, EmptyReply, MemberAnswer, MemberCall, MemberReply, MemberRequest,
 };
@@ -186,6 +187,9 @@ impl CatalogueInner {
         }
         match &request {
             MemberRequest::CreateMember(_) => self.create_member(group).await?,
+            MemberRequest::IsMember(_) if self.resident.known_version < SETS_CLUSTER_VERSION => {
+                return Err(CallRefused("this version does not know questions about members".into()));
+            }
             MemberRequest::Propose(_) if self.log_bound.admit(|| self.log_bytes()).await.is_err() => {
                 return Ok(MemberAnswer::encode_reply(declined(DeclineReason::Overloaded, None)));
             }

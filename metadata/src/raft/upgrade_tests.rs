@@ -9,7 +9,7 @@ use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
 use mlgw_formats::log_batch::{Batch, encode_into};
 use mlgw_formats::log_types::RaftLogEntry;
 use mlgw_formats::member_calls::{
-    AppendCall, HeartbeatsCall, MemberAnswer, MemberCall, MemberReply, MemberRequest, VoteRecord, log_id,
+    AppendCall, IsMemberCall, MemberAnswer, MemberCall, MemberReply, MemberRequest, VoteRecord, log_id,
 };
 use mlgw_formats::schema::meta::LogPosition;
 use openraft::EntryPayload;
@@ -77,11 +77,10 @@ async fn a_member_that_receives_a_command_or_a_field_of_a_later_version_stops() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_of_the_version_before_does_not_know_heartbeats_of_several_groups() {
+async fn a_member_of_the_version_before_does_not_know_questions_about_members() {
     let dir = tempfile::tempdir().unwrap();
     let (member, _) = older_member(dir.path()).await;
-    let call = MemberRequest::Heartbeats(HeartbeatsCall::default());
-    let call = MemberCall::encode_request(SYSTEM_GROUP, call);
+    let call = MemberCall::encode_request(SYSTEM_GROUP, MemberRequest::IsMember(IsMemberCall {}));
     let refused = member.serve_call(LEADER, call).await.unwrap_err();
     assert!(refused.to_string().contains("does not know"), "{refused}");
     member.shutdown().await;

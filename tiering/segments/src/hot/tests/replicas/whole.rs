@@ -8,13 +8,6 @@ use mlgw_formats::schema::{Extent, SegmentState};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-/// A cluster as by [`two_holders`], whose node 3 makes no copy for itself.
-async fn two_known_holders() -> (TestNodes, SegmentId, [Extent; 2]) {
-    let (nodes, segment, records) = two_holders().await;
-    nodes.cluster.set_nodes([1, 2]);
-    (nodes, segment, records)
-}
-
 /// Reads the first `end` bytes of a segment through node 3.
 async fn read(nodes: &TestNodes, segment: SegmentId, end: u64) -> Result<(u64, Vec<u8>), WholeSegmentError> {
     let (record, file) = (nodes.record(segment), Arc::new(tempfile::tempfile().unwrap()));
@@ -31,7 +24,7 @@ fn length_of(nodes: &TestNodes, segment: SegmentId) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_in_one_replica_is_filled_from_another_and_nothing_stays_on_the_node() {
-    let (nodes, segment, [one, two]) = two_known_holders().await;
+    let (nodes, segment, [one, two]) = two_holders().await;
     let intact = nodes.bytes(1, segment);
     nodes.flip(1, segment, payload_at(&one, 10));
     nodes.flip(2, segment, payload_at(&two, 10));
@@ -45,7 +38,7 @@ async fn damage_in_one_replica_is_filled_from_another_and_nothing_stays_on_the_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_intact_records_of_a_local_file_are_not_read_from_another_node() {
-    let (nodes, segment, [one, _]) = two_known_holders().await;
+    let (nodes, segment, [one, _]) = two_holders().await;
     let intact = nodes.bytes(1, segment);
     nodes.write(3, segment, &intact);
     nodes.flip(3, segment, payload_at(&one, 10));
@@ -61,7 +54,7 @@ async fn the_intact_records_of_a_local_file_are_not_read_from_another_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_an_unread_replica_may_have_are_never_given_up() {
-    let (nodes, segment, [one, _]) = two_known_holders().await;
+    let (nodes, segment, [one, _]) = two_holders().await;
     let length = length_of(&nodes, segment);
     nodes.flip(1, segment, payload_at(&one, 10));
     for fault in [SourceFault::Unreachable, SourceFault::BreaksAfter(10)] {
