@@ -57,6 +57,7 @@ mod saga_tests;
 mod sagas;
 #[cfg(test)]
 mod segment_tests;
+mod segment_usages;
 mod segments;
 mod sets;
 #[cfg(test)]
@@ -81,6 +82,7 @@ pub use options::{
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
+pub use segment_usages::SegmentUsages;
 pub use segments::{ChunkOwner, Reference};
 
 use crate::copy::{Copier, CopyError};

@@ -28,7 +28,7 @@ pub use catalogue::{
     ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, CutError, DeadSet,
     DeleteBucketError, FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole,
     MemberStatus, NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin,
-    ProposeError, ReadLeases, Reader, Reference, SnapshotBytes, StoredVersion, UploadScan,
+    ProposeError, ReadLeases, Reader, Reference, SegmentUsages, SnapshotBytes, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

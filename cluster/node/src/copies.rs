@@ -6,7 +6,7 @@
 use crate::probes::Probes;
 use crate::replicas::ServedReplicas;
 use mlgw_common::{NodeId, SegmentId};
-use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
+use mlgw_formats::schema::{Node, NodeRole, NodeSet, NodeState, Replica, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_replication::{
     COPIES, CopyCounts, LeavingCounts, ReplicaFacts, SegmentFacts, StorageNode, StorageViews, count_copies,
@@ -70,6 +70,12 @@ impl StorageNodes for ClusterStorageNodes {
         let answers = |node| self.probes.answers(node) == Some(true);
         storage_nodes(&self.catalogue.nodes(), self.own, answers, is_full)
     }
+
+    fn views(&self) -> StorageViews {
+        let sets = self.catalogue.sets();
+        let nodes = |set: &Arc<NodeSet>| set.nodes.iter().copied().map(NodeId).collect();
+        StorageViews::new(self.storage_nodes(), sets.iter().map(|set| (set.id, nodes(set))))
+    }
 }
 
 impl ClusterStorageNodes {
@@ -83,7 +89,7 @@ impl ClusterStorageNodes {
 
     /// Counts the copies of all segments, from their rows.
     pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
-        count(records, &self.storage_nodes().into())
+        count(records, &self.views())
     }
 
     /// Returns what a node has, as if it were leaving.
@@ -92,7 +98,7 @@ impl ClusterStorageNodes {
     /// If the catalogue cannot be read.
     pub(crate) fn left_on(&self, node: NodeId) -> Result<LeavingNode, ReadError> {
         let records = self.catalogue.segments()?;
-        Ok(left_on(node, &records, &sealed(&records), &self.storage_nodes().into()))
+        Ok(left_on(node, &records, &sealed(&records), &self.views()))
     }
 }
 

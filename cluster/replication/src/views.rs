@@ -45,6 +45,22 @@ impl StorageViews {
         self.by_set.get(&set).unwrap_or(&self.all)
     }
 
+    /// All nodes, as the node `own` sees them when it appends to a segment of a set. They are those of the
+    /// set's view, or if no other node of the set stays, all nodes without regard to sets: then a segment has
+    /// its replicas where there are nodes, and not fewer.
+    #[must_use]
+    pub fn for_writer(&self, set: u32, own: NodeId) -> &[StorageNode] {
+        let nodes = self.of(set);
+        let has_others = nodes.iter().any(|node| node.node != own && !node.is_leaving);
+        if has_others { nodes } else { &self.all }
+    }
+
+    /// True if the node gives up its replicas of the segments of a set.
+    #[must_use]
+    pub fn is_leaving(&self, set: u32, node: NodeId) -> bool {
+        self.of(set).iter().any(|of| of.node == node && of.is_leaving)
+    }
+
     /// Returns the views without one of the nodes.
     #[must_use]
     pub fn without(&self, node: NodeId) -> Self {
@@ -88,6 +104,18 @@ mod tests {
         assert_eq!(leaving(views.of(4)), [1, 2]);
         assert_eq!(leaving(views.of(7)), [2], "there is no such set");
         assert_eq!(leaving(views.all()), [2]);
+    }
+
+    #[test]
+    fn the_writer_of_a_set_without_other_nodes_sees_all_nodes() {
+        let views = views(&[5], &[(0, &[1, 2]), (1, &[4, 5]), (2, &[9])]);
+        assert_eq!(leaving(views.for_writer(0, NodeId(1))), [3, 4, 5]);
+        assert_eq!(leaving(views.for_writer(0, NodeId(3))), [3, 4, 5], "node 3 is in another set");
+        assert_eq!(leaving(views.for_writer(1, NodeId(4))), [5], "node 5 leaves");
+        assert_eq!(leaving(views.for_writer(1, NodeId(5))), [1, 2, 3, 5]);
+        assert_eq!(leaving(views.for_writer(2, NodeId(1))), [5], "node 9 was removed");
+        let gives_up = |set| (1..=5).filter(|node| views.is_leaving(set, NodeId(*node))).collect::<Vec<_>>();
+        assert_eq!([gives_up(0), gives_up(1), gives_up(2)], [vec![3, 4, 5], vec![1, 2, 3, 5], vec![5]]);
     }
 
     #[test]

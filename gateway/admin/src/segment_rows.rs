@@ -2,10 +2,9 @@
 //!
 //! Their number grows with the stored bytes, so a scrape reads them a single time and keeps nothing of them.
 
-use mlgw_common::{NodeId, SegmentId, SegmentTier};
-use mlgw_formats::schema::{SegmentRecord, SegmentUsage};
-use mlgw_metadata::{Catalogue, ReadError};
-use std::collections::HashMap;
+use mlgw_common::{NodeId, SegmentTier};
+use mlgw_formats::schema::SegmentRecord;
+use mlgw_metadata::{Catalogue, ReadError, SegmentUsages};
 
 /// Records and usages of all segments.
 #[derive(Debug, Default)]
@@ -13,7 +12,7 @@ pub(super) struct SegmentRows {
     /// Records by id.
     pub(super) records: Vec<SegmentRecord>,
     /// References to each segment.
-    pub(super) usages: HashMap<SegmentId, SegmentUsage>,
+    pub(super) usages: SegmentUsages,
 }
 
 impl SegmentRows {
@@ -32,20 +31,26 @@ impl SegmentRows {
     }
 
     /// Returns the referenced bytes of segments in the hot tier of a node. Other segments are in another
-    /// tier, or on other nodes alone.
+    /// tier, or on other nodes alone. All bytes of a segment count while a group that may refer to it has no
+    /// member on this node.
     pub(super) fn referenced_here(&self, node: NodeId) -> u64 {
         let is_here = |segment: &&SegmentRecord| {
             segment.replica_of(node).is_some_and(|replica| replica.tier() == Ok(SegmentTier::Hot))
         };
         let here = self.records.iter().filter(is_here);
-        here.filter_map(|segment| self.usages.get(&segment.segment_id())).map(|usage| usage.bytes).sum()
+        let used = |segment: &SegmentRecord| {
+            let usage = self.usages.total(segment.segment_id(), segment.set);
+            usage.map_or(segment.length, |usage| usage.bytes)
+        };
+        here.map(used).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NodeId, SegmentId, SegmentRecord, SegmentRows, SegmentTier, SegmentUsage};
-    use mlgw_formats::schema::Replica;
+    use super::{NodeId, SegmentRecord, SegmentRows, SegmentTier, SegmentUsages};
+    use mlgw_common::SegmentId;
+    use mlgw_formats::schema::{Replica, SegmentUsage};
 
     #[test]
     fn only_segments_in_the_hot_tier_of_the_node_are_referenced_there() {
@@ -64,9 +69,13 @@ mod tests {
             segment(4, &[(2, SegmentTier::Hot)]),
         ];
         let usage = |(id, bytes)| (SegmentId(id), SegmentUsage { bytes, ..SegmentUsage::default() });
-        let rows = SegmentRows { records, usages: [(1, 10), (2, 100), (3, 1_000)].map(usage).into() };
+        let known = [(1, 10), (2, 100), (3, 1_000)].map(usage).into();
+        let mut rows = SegmentRows { records, usages: SegmentUsages::new(known, [0].into()) };
         assert_eq!(rows.referenced_here(NodeId(1)), 1_110);
         assert_eq!(rows.referenced_here(NodeId(2)), 10, "nothing refers to segment 4");
         assert_eq!(rows.referenced_here(NodeId(3)), 0);
+        let other_set = SegmentRecord { set: 5, length: 7_000, ..rows.records[0].clone() };
+        rows.records.push(SegmentRecord { id: 9, ..other_set });
+        assert_eq!(rows.referenced_here(NodeId(1)), 8_110, "how much of segment 9 is garbage is not known");
     }
 }

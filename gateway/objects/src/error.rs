@@ -28,6 +28,9 @@ pub enum ObjectError {
     /// Too few storage nodes answer to store the bytes; nothing changed.
     #[error("{0}")]
     TooFewReplicas(String),
+    /// This node does not store objects with the key any more, and others do; nothing changed.
+    #[error("{0}")]
+    OtherSet(String),
     /// The disk of this node failed to store the bytes, and another node can store them; nothing changed.
     #[error("{0}")]
     DiskFailed(String),

@@ -450,6 +450,7 @@ impl ObjectLayer {
             }
             AppendError::Stopping => ObjectError::Stopping,
             AppendError::NoQuorum => ObjectError::TooFewReplicas(error.to_string()),
+            AppendError::OtherSet => ObjectError::OtherSet(error.to_string()),
             AppendError::Io => {
                 let what = format!("a chunk could not be stored: {error}");
                 match self.tiers.hot.has_peers() {

@@ -26,6 +26,11 @@ impl From<ObjectError> for S3Error {
                 .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
                 .caused_by(cause)
                 .message("Too few storage nodes answer to store the object. Try again."),
+            ObjectError::OtherSet(cause) => Self::new(Code::ServiceUnavailable)
+                .field("Reason", "OtherSet")
+                .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))
+                .caused_by(cause)
+                .message("Other nodes store objects with this key now. Try again."),
             ObjectError::DiskFailed(cause) => Self::new(Code::ServiceUnavailable)
                 .field("Reason", "DiskFailed")
                 .header(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS))

@@ -132,7 +132,7 @@ async fn the_object_group_refuses_fenced_segments_and_group_0_removes_them() {
     work(&catalogue, &b, 0).await;
     let fences = family(&state(&catalogue, 0), Family::Fence);
     assert!(!fences.is_empty());
-    let fenced = catalogue.segment_usages().unwrap().into_iter().find(|(_, usage)| usage.fenced).unwrap().0;
+    let fenced = catalogue.segment_usages().unwrap().iter().find(|(_, usage)| usage.fenced).unwrap().0;
     catalogue.shutdown().await;
     divided(dir.path());
     let catalogue = open_divided(dir.path()).await;

@@ -17,14 +17,13 @@ use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
     Bucket, BucketState, Credential, Dataset, Duty, GroupSet, Job, Node, NodeSet, Partition, PolicyVersion,
-    SegmentRecord,
-    decode, job, partition, segment,
+    SegmentRecord, decode, job, partition, segment,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// Key of the row with the cluster's version.
@@ -73,6 +72,8 @@ pub(crate) struct Resident {
     partitions: RwLock<BTreeMap<PartitionStart, u32>>,
     /// Sets of nodes by id.
     pub(super) sets: RwLock<BTreeMap<u64, Arc<NodeSet>>>,
+    /// True if there are sets. Each append reads it.
+    has_sets: AtomicBool,
     /// Sets of object groups by group, for those that were ever assigned to one.
     pub(super) group_sets: RwLock<BTreeMap<u64, Arc<GroupSet>>>,
     pub(super) datasets: RwLock<BTreeMap<String, Arc<Dataset>>>,
@@ -115,6 +116,7 @@ impl Resident {
             segments: RwLock::default(),
             partitions: RwLock::default(),
             sets: RwLock::default(),
+            has_sets: AtomicBool::default(),
             group_sets: RwLock::default(),
             datasets: RwLock::default(),
             jobs: RwLock::default(),
@@ -253,6 +255,15 @@ impl Resident {
         self.segments.read().get(&id).copied()
     }
 
+    /// True if there are sets of nodes.
+    pub(super) fn has_sets(&self) -> bool {
+        self.has_sets.load(Ordering::Acquire)
+    }
+
+    fn sets_changed(&self) {
+        self.has_sets.store(!self.sets.read().is_empty(), Ordering::Release);
+    }
+
     /// The set of a group.
     pub(super) fn set_of_group(&self, group: u32) -> GroupSet {
         let known = self.group_sets.read().get(&u64::from(group)).cloned();
@@ -293,6 +304,7 @@ impl Resident {
             Some(byte) if byte == Family::Set as u8 => {
                 let id = parse_number_key(Family::Set, row)?;
                 set(&self.sets, id, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.sets_changed();
                 self.node_changed.notify_waiters();
             }
             Some(byte) if byte == Family::GroupSet as u8 => {
@@ -429,6 +441,7 @@ impl Watcher for Resident {
         *self.nodes.write() = fresh.nodes.into_inner();
         *self.sets.write() = fresh.sets.into_inner();
         *self.group_sets.write() = fresh.group_sets.into_inner();
+        self.sets_changed();
         *self.segments.write() = fresh.segments.into_inner();
         *self.datasets.write() = fresh.datasets.into_inner();
         *self.jobs.write() = fresh.jobs.into_inner();

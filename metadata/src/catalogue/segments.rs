@@ -8,26 +8,18 @@ use super::groups::SYSTEM_GROUP;
 use super::options::ProposeError;
 use super::{Catalogue, read};
 use crate::apply::is_released;
-use crate::store_error::{ReadError, StoreError};
-use crate::view::RowReader;
+use crate::store_error::ReadError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::{
     Change, Command, FenceSegment, MarkSegment, PlaceSegment, Reject, RelocateExtent, RemoveSegment, Reply,
     SealSegment, SetReplicas,
 };
-use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
-use mlgw_formats::schema::usage::segment_key_of;
 use mlgw_formats::schema::{
-    Extent, ObjectVersion, PartRecord, Release, Replica, SegmentRecord, SegmentUsage, decode, object, part,
-    release,
+    Extent, ObjectVersion, PartRecord, Release, Replica, SegmentRecord, object, part, release,
 };
-use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Counter rows that are read at a time.
-const USAGE_ROWS: usize = 4096;
 
 /// Owner of a stored chunk, as its segment record names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,29 +133,6 @@ impl Catalogue {
     #[must_use]
     pub fn known_dead(&self, segment: SegmentId) -> DeadSet {
         self.inner.resident.dead.dead_set(segment)
-    }
-
-    /// Usage of every referenced segment, summed over the groups. Reads a row per segment and group.
-    /// Blocks the calling thread.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn segment_usages(&self) -> Result<HashMap<SegmentId, SegmentUsage>, ReadError> {
-        let mut usages = HashMap::<SegmentId, SegmentUsage>::new();
-        for state in self.inner.object_states()? {
-            let mut from = Family::SegmentUsage.start();
-            loop {
-                let rows = state.range(&from, &Family::SegmentUsage.end(), USAGE_ROWS)?;
-                let Some((last, _)) = rows.last() else { break };
-                from = [last.as_slice(), &[0]].concat();
-                for (row, value) in rows {
-                    let share: SegmentUsage = decode(&value).map_err(StoreError::from)?;
-                    let segment = segment_key_of(&row).map_err(StoreError::from)?;
-                    usages.entry(segment).or_default().add(&share);
-                }
-            }
-        }
-        Ok(usages)
     }
 
     /// Refuses new references to `segment` from now on, in every group that may have some. Existing

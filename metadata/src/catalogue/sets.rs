@@ -1,10 +1,11 @@
 //! Sets of storage nodes, and the sets of object groups, from memory. Both follow the rows of group 0.
 
 use super::{BarrierScope, Catalogue, ProposeError};
-use mlgw_common::{BucketId, NodeId};
+use mlgw_common::{BucketId, NodeId, ObjectKey};
 use mlgw_formats::command::{AssignGroup, Change, Command, PutSet};
 use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{GroupSet, NodeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Catalogue {
@@ -40,6 +41,44 @@ impl Catalogue {
         let listed = first.nodes.iter().chain(of_set.iter().flat_map(|set| &set.nodes)).copied().map(NodeId);
         let leader = inner.groups.get(group).and_then(|member| member.leader());
         leader.into_iter().chain(listed).find(|node| *node != own)
+    }
+
+    /// The set to whose segments the node `own` appends chunks of a key: that of the key's group if the node
+    /// is in it, else the first one if the node is in that, else one in which the group was. `None` if the
+    /// node is in none of them. The first set while there are no sets.
+    ///
+    /// Records of the group may refer to segments of each of them. A change of the rows that this node has
+    /// not applied yet does not end that: the group becomes a guest of the set in which it was.
+    #[must_use]
+    pub fn set_for(&self, own: NodeId, bucket: BucketId, key: &ObjectKey) -> Option<u32> {
+        let resident = &self.inner.resident;
+        if !resident.has_sets() {
+            return Some(FIRST_SET);
+        }
+        let of = resident.set_of_group(resident.group_of(bucket, key.as_bytes()));
+        let sets = resident.sets.read();
+        let has_node = |set: &u32| sets.get(&u64::from(*set)).is_some_and(|set| set.contains(own));
+        [of.set, FIRST_SET].into_iter().chain(of.guest_of).find(has_node)
+    }
+
+    /// True if this node may append a chunk of a key again that is in a segment of `set`, in the background.
+    /// False if it would only move the chunk to the first set, because the node has the rows of all groups,
+    /// though neither the chunk nor the key's group is in that set.
+    #[must_use]
+    pub fn keeps_set(&self, bucket: BucketId, key: &ObjectKey, set: u32) -> bool {
+        let resident = &self.inner.resident;
+        let group_set = || resident.set_of_group(resident.group_of(bucket, key.as_bytes())).set;
+        set == FIRST_SET
+            || self.set_for(self.node(), bucket, key).is_some_and(|to| to != FIRST_SET)
+            || group_set() == FIRST_SET
+    }
+
+    /// The sets in which a node is; `None` while there are no sets.
+    #[must_use]
+    pub fn sets_of(&self, node: NodeId) -> Option<BTreeSet<u32>> {
+        let resident = &self.inner.resident;
+        let sets = resident.has_sets().then(|| resident.sets.read())?;
+        Some(sets.values().filter(|set| set.contains(node)).map(|set| set.id).collect())
     }
 
     /// The ranges of a bucket in order: first key, and group.
@@ -107,6 +146,48 @@ mod tests {
 
         let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
         assert_eq!((catalogue.sets(), catalogue.group_sets()), (sets, groups));
+        catalogue.shutdown().await;
+    }
+
+    /// Adds the rows of storage nodes that serve.
+    async fn add_nodes(catalogue: &Catalogue, ids: std::ops::RangeInclusive<u64>) {
+        for id in ids {
+            let put = PutNode { node: Node { id, ..Node::default() } };
+            catalogue.propose(Command::from(Change::PutNode(put))).await.unwrap();
+        }
+    }
+
+    /// Group 1 has the keys of the bucket. It is in set 1 at first, and moves to set 2, and to set 3.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_appends_to_a_set_that_has_it_and_to_which_the_group_may_refer() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CatalogueOptions { groups: 2, ..options(dir.path()) };
+        let catalogue = Catalogue::open(options).await.unwrap();
+        let bucket = bucket(&catalogue, "data").await.bucket_id();
+        let appends_to = || [1, 2, 3, 4, 5, 6].map(|own| catalogue.set_for(NodeId(own), bucket, &key("k")));
+        catalogue.raise_cluster_version(SETS_CLUSTER_VERSION).await.unwrap();
+        add_nodes(&catalogue, 2..=6).await;
+        assert_eq!(appends_to(), [Some(0); 6], "there are no sets");
+        assert_eq!(catalogue.sets_of(NodeId(1)), None);
+        for (set, nodes) in [(0, [1, 2]), (1, [2, 3]), (2, [4, 1]), (3, [5, 4])] {
+            catalogue.put_set(set, &nodes.map(NodeId), 0).await.unwrap();
+        }
+        assert_eq!(catalogue.sets_of(NodeId(4)), Some([2, 3].into()));
+        assert_eq!(appends_to(), [Some(0), Some(0), None, None, None, None]);
+        catalogue.assign_group(1, 1, 0).await.unwrap();
+        assert_eq!(appends_to(), [Some(0), Some(1), Some(1), None, None, None]);
+        let keeps = |set| catalogue.keeps_set(bucket, &key("k"), set);
+        assert!(keeps(0) && !keeps(1), "this node is in the first set alone");
+        catalogue.assign_group(1, 2, 1).await.unwrap();
+        assert_eq!(appends_to(), [Some(2), Some(0), Some(1), Some(2), None, None], "it was in set 1");
+        assert!(keeps(0) && keeps(1), "this node is in set 2");
+        catalogue.assign_group(1, 3, 2).await.unwrap();
+        assert_eq!(appends_to(), [Some(0), Some(0), Some(1), Some(3), Some(3), None]);
+        catalogue.shutdown().await;
+
+        let options = CatalogueOptions { groups: 2, ..super::super::testing::options(dir.path()) };
+        let catalogue = Catalogue::open(options).await.unwrap();
+        assert_eq!(catalogue.set_for(NodeId(5), bucket, &key("k")), Some(3), "after a restart");
         catalogue.shutdown().await;
     }
 

@@ -60,6 +60,7 @@ mod writer_queues;
 
 use mlgw_common::time::Instant;
 use mlgw_formats::segment_record as record;
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
@@ -122,7 +123,7 @@ use holes::Holes;
 use metrics::HotCounters;
 use pins::SegmentPins;
 use placing::Placing;
-use queue::{AppendQueue, QueueClose, StoredAppend};
+use queue::{QueueClose, StoredAppend};
 use read::SegmentReader;
 use read::other_replica::OtherReplicas;
 use record::RecordOwner;
@@ -136,7 +137,7 @@ use space::{DiskSpace, SpaceLimits};
 use space_wait::SpaceWaiters;
 use volumes::{SegmentVolumes, VolumeFindings, check_directories};
 use writer::WriterShared;
-use writer_queues::WriterQueues;
+use writer_queues::{QueueKind, WriterQueues};
 
 use crate::decisions::{self, Decisions};
 use crate::fair::{DiskQueues, Lane, ServiceClass};
@@ -327,16 +328,20 @@ impl HotTier {
         let written = shared.segments.clock.now();
         let owner = RecordOwner { bucket, key, body, part, offset, written };
         loop {
-            let own = if placement == Placement::Own { lanes.own(body) } else { None };
-            let lane = own.as_ref().unwrap_or_else(|| lanes.shared(data.stored_bytes()));
+            let set = self.inner.set_for(&owner)?;
+            let own = if placement == Placement::Own { lanes.own(body, set) } else { None };
+            let lane = match &own {
+                Some(own) => Cow::Borrowed(own),
+                None => lanes.shared(set, QueueKind::for_bytes(data.stored_bytes()))?,
+            };
             match lane.push(&owner, &data, bytes).await {
                 Ok(answer) => {
                     admitted.transfer_to_writer();
                     return wait_stored(answer).await;
                 }
-                // The body's segment was sealed in the meantime because it was idle or finished: the body
-                // gets another.
-                Err(queue::QueueClosed) if own.is_some() => {}
+                // The body's segment was sealed in the meantime because it was idle or finished, or this node
+                // has left the set: the body gets another.
+                Err(queue::QueueClosed) if own.is_some() || lanes.has_left(&lane) => {}
                 Err(queue::QueueClosed) => return Err(AppendError::Stopping),
             }
         }
@@ -574,24 +579,36 @@ impl HotTierInner {
         self.replicas.wake();
     }
 
+    /// Returns the set to whose segments a chunk is appended.
+    fn set_for(&self, owner: &RecordOwner) -> Result<u32, AppendError> {
+        self.shared.segments.map.set_for(owner.bucket, &owner.key).ok_or(AppendError::OtherSet)
+    }
+
     /// Appends a chunk that is already stored elsewhere to the segment of moved chunks.
     async fn append_moved(&self, owner: &RecordOwner, data: &Payload) -> Result<AppendedChunk, AppendError> {
-        self.append_by(self.writer_queues.moved(), owner, data).await
+        self.append_by(QueueKind::Moved, owner, data).await
     }
 
     async fn append_by(
         &self,
-        lane: &AppendQueue,
+        kind: QueueKind,
         owner: &RecordOwner,
         data: &Payload,
     ) -> Result<AppendedChunk, AppendError> {
         let bytes = record::head_bytes(owner.key.as_bytes().len(), data) + data.stored_bytes();
         let space = &self.shared.space;
         let admitted = AppendReservation::reserve_moved(space, bytes as u64).ok_or(AppendError::Full)?;
-        let answer =
-            lane.push(owner, data, bytes).await.map_err(|queue::QueueClosed| AppendError::Stopping)?;
-        admitted.transfer_to_writer();
-        wait_stored(answer).await
+        loop {
+            let lane = self.writer_queues.shared(self.set_for(owner)?, kind)?;
+            match lane.push(owner, data, bytes).await {
+                Ok(answer) => {
+                    admitted.transfer_to_writer();
+                    return wait_stored(answer).await;
+                }
+                Err(queue::QueueClosed) if self.writer_queues.has_left(&lane) => {}
+                Err(queue::QueueClosed) => return Err(AppendError::Stopping),
+            }
+        }
     }
 }
 
@@ -665,6 +682,9 @@ async fn run_housekeeping(tier: Weak<HotTierInner>) {
         mlgw_common::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
         let Some(inner) = tier.upgrade() else { return };
         inner.writer_queues.seal_idle(Duration::from_secs(DEDICATED_SEGMENT_IDLE_SECS));
+        if let Some(sets) = inner.shared.segments.map.own_sets() {
+            inner.writer_queues.close_left(&sets);
+        }
         let space = inner.shared.space.clone();
         drop(inner);
         if tokio::task::spawn_blocking(move || space.refresh()).await.is_err() {

@@ -250,10 +250,9 @@ impl PolicyReconciler {
                 part += usize::from(is_first);
                 if number >= from
                     && found.len() < CHUNKS_AT_ONCE
-                    && stored
-                        .catalogue
-                        .segment(extent.segment_id())
-                        .is_some_and(|of| is_compressible(extent, of.tier))
+                    && stored.catalogue.segment(extent.segment_id()).is_some_and(|of| {
+                        is_compressible(extent, of.tier) && stored.catalogue.keeps_set(bucket, &key, of.set)
+                    })
                 {
                     found.push(UncompressedChunk { number, of: (part, is_first), extent: extent.clone() });
                 }

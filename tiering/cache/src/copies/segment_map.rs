@@ -164,6 +164,7 @@ impl SegmentMap for CopyMap {
     fn create(
         &self,
         _class: SegmentClass,
+        _set: u32,
         _followers: Vec<NodeId>,
         _write_quorum: u32,
     ) -> BoxFuture<'_, Result<NewSegment, MapError>> {

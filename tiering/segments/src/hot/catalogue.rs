@@ -1,12 +1,12 @@
 //! The segment map of production: segments in the catalogue.
 
-use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::{Clock, SegmentTier, Timestamp};
+use mlgw_common::ids::{BucketId, NodeId, SegmentId};
+use mlgw_common::{Clock, ObjectKey, SegmentTier, Timestamp};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, CreateSegment, Reject, Reply};
-use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ProposeError};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
@@ -24,6 +24,7 @@ impl SegmentMap for CatalogueMap {
     fn create(
         &self,
         class: SegmentClass,
+        set: u32,
         followers: Vec<NodeId>,
         write_quorum: u32,
     ) -> BoxFuture<'_, Result<NewSegment, MapError>> {
@@ -41,13 +42,21 @@ impl SegmentMap for CatalogueMap {
                 stamp: random_stamp()?,
                 followers: followers.iter().map(follower).collect(),
                 write_quorum,
-                set: FIRST_SET,
+                set,
             }));
             match self.catalogue.propose(command).await? {
                 Reply::Segment(made) => Ok(new_segment(&made)),
                 other => Err(MapError::Refused(format!("unexpected reply {other:?}"))),
             }
         })
+    }
+
+    fn set_for(&self, bucket: BucketId, key: &ObjectKey) -> Option<u32> {
+        self.catalogue.set_for(self.node, bucket, key)
+    }
+
+    fn own_sets(&self) -> Option<BTreeSet<u32>> {
+        self.catalogue.sets_of(self.node)
     }
 
     fn seal(
@@ -101,7 +110,7 @@ impl SegmentMap for CatalogueMap {
         });
         let usages = self.catalogue.segment_usages()?;
         let ids = segments.iter().map(SegmentRecord::segment_id);
-        Ok(ids.filter(|id| usages.get(id).is_some_and(|usage| usage.bytes > 0)).collect())
+        Ok(ids.filter(|id| usages.known(*id).bytes > 0).collect())
     }
 
     fn record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, MapError> {

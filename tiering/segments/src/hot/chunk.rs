@@ -25,6 +25,9 @@ pub enum AppendError {
     /// retried soon.
     #[error("too few storage nodes answer")]
     NoQuorum,
+    /// The node is in no set of nodes that stores chunks of the key. Another node stores the chunk.
+    #[error("this node does not store objects with this key any more")]
+    OtherSet,
     /// The tier is shutting down; the append can be retried after the restart.
     #[error("the tier is stopping")]
     Stopping,

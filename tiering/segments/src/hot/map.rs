@@ -3,11 +3,13 @@
 //! A trait, so that tests can use a simple map in memory. Ids are never reused; a seal is final and fixes a
 //! segment's length.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 
-use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
-use mlgw_common::{SegmentTier, Timestamp};
+use mlgw_common::ids::{BucketId, NodeId, SegmentId, SegmentSeed};
+use mlgw_common::{ObjectKey, SegmentTier, Timestamp};
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord};
 
 pub use mlgw_formats::segment_header::NewSegment;
@@ -67,14 +69,27 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The part of the catalogue that lists segments.
 pub trait SegmentMap: Send + Sync + 'static {
-    /// Creates a segment in state open; durable when the call returns. `followers` have replicas as well, and
-    /// `write_quorum` of all replicas sync an append before it is acknowledged; 0 without followers.
+    /// Creates a segment of a set of nodes in state open; durable when the call returns. `followers` have
+    /// replicas as well, and `write_quorum` of all replicas sync an append before it is acknowledged; 0
+    /// without followers.
     fn create(
         &self,
         class: SegmentClass,
+        set: u32,
         followers: Vec<NodeId>,
         write_quorum: u32,
     ) -> BoxFuture<'_, Result<NewSegment, MapError>>;
+
+    /// Returns the set to whose segments this node appends chunks of a key; `None` if it is in no set whose
+    /// segments the key may refer to. The first set by default, for maps without sets. Each append calls it.
+    fn set_for(&self, _bucket: BucketId, _key: &ObjectKey) -> Option<u32> {
+        Some(FIRST_SET)
+    }
+
+    /// Returns the sets in which this node is; `None` while there are no sets, as by default.
+    fn own_sets(&self) -> Option<BTreeSet<u32>> {
+        None
+    }
 
     /// Seals a segment at `length`. `replicas`, unless it is empty, replaces the list of its replicas.
     /// Sealing a sealed segment again at its length is not an error.
@@ -108,7 +123,8 @@ pub trait SegmentMap: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the referenced segments with a replica of this node in a tier; none by default.
+    /// Returns the segments with a replica of this node in a tier that are referenced, as far as the object
+    /// groups on this node say; none by default.
     fn referenced_segments(&self, _tier: SegmentTier) -> Result<Vec<SegmentId>, MapError> {
         Ok(Vec::new())
     }

@@ -7,6 +7,9 @@
 //! files that no record lists on this node any more. `follower` stores what the writer of an open segment
 //! appends, and `closing` ends that; `followed` has the rules of both. `whole` reads a segment for a backup.
 //!
+//! Replicas belong on the nodes of the segment's set ([`StorageViews`]). A node outside of it is like one
+//! that leaves, for this segment.
+//!
 //! A node that leaves the cluster seals its open segments. The other nodes copy its segments and become their
 //! owners; then it drops its replicas.
 //!
@@ -56,7 +59,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::Instant;
-use mlgw_replication::StorageNode;
+use mlgw_replication::{StorageNode, StorageViews};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
@@ -121,6 +124,9 @@ pub trait SegmentPeers: Send + Sync + 'static {
 pub trait StorageNodes: Send + Sync + 'static {
     /// Returns the storage nodes that are not removed, this one included, which is reachable.
     fn storage_nodes(&self) -> Vec<StorageNode>;
+
+    /// Returns the same nodes as the segments of each set see them.
+    fn views(&self) -> StorageViews;
 }
 
 /// Access to the replicas of other nodes.
@@ -205,6 +211,11 @@ impl Replication {
         self.options.nodes.storage_nodes()
     }
 
+    /// The storage nodes of the cluster, as the segments of each set see them.
+    pub(super) fn views(&self) -> StorageViews {
+        self.options.nodes.views()
+    }
+
     /// Starts the next pass of the driver.
     pub(super) fn start_pass(&self) {
         self.wake.notify_one();
@@ -233,11 +244,12 @@ impl Replication {
 }
 
 impl HotTierInner {
-    /// True if this node gives up its replicas, because it is drained or being removed.
-    pub(super) fn is_leaving(&self) -> bool {
-        let replication = self.replicas.replication.as_ref();
-        let nodes = replication.map(|replication| replication.storage_nodes());
-        nodes.is_some_and(|nodes| nodes.iter().any(|node| node.node == self.node && node.is_leaving))
+    /// Returns whether this node gives up its replicas of the segments of a set, because it is drained or
+    /// being removed, or is not in the set.
+    pub(super) fn gives_up(&self) -> impl Fn(u32) -> bool + use<> {
+        let (own, replication) = (self.node, self.replicas.replication.as_ref());
+        let views = replication.map(|replication| replication.views());
+        move |set| views.as_ref().is_some_and(|views| views.is_leaving(set, own))
     }
 }
 

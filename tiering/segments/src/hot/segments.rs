@@ -6,6 +6,8 @@
 //! with the synced length. One task sends marks and seals; it repeats a seal until the catalogue accepts it
 //! or stops. Recovery replaces seals that were lost with the process.
 //!
+//! A segment belongs to a set of nodes: that of its writer. Its followers are nodes of the set.
+//!
 //! In a cluster with other storage nodes a segment has followers, which create their files at the same time.
 //! Records are appended once all of them have. The module `replicas` decides what is acknowledged.
 
@@ -98,13 +100,14 @@ impl SegmentLifecycle {
     pub(super) fn prepare(
         self: &Arc<Self>,
         class: SegmentClass,
+        set: u32,
         writer: &Arc<AppendQueue>,
         runtime: &tokio::runtime::Handle,
     ) -> oneshot::Receiver<Result<WritableSegment, AppendError>> {
         let (ready, answer) = oneshot::channel();
         let (segments, writer) = (self.clone(), Arc::downgrade(writer));
         runtime.spawn(async move {
-            let made = segments.create(class, &writer).await;
+            let made = segments.create(class, set, &writer).await;
             if let Err(Ok(unwanted)) = ready.send(made) {
                 segments.retire(unwanted);
             }
@@ -165,13 +168,14 @@ impl SegmentLifecycle {
     async fn create(
         &self,
         class: SegmentClass,
+        set: u32,
         writer: &Weak<AppendQueue>,
     ) -> Result<WritableSegment, AppendError> {
         let until = Instant::now() + FOLLOWERS_WAIT_MAX;
         let mut attempt = 1;
         loop {
-            let followers = self.followers(class, until).await?;
-            match self.try_create(class, &followers, writer).await? {
+            let followers = self.followers(class, set, until).await?;
+            match self.try_create(class, set, &followers, writer).await? {
                 Ok(segment) => return Ok(segment),
                 Err(CreateFault::File(error)) => {
                     if attempt == CREATE_ATTEMPTS {
@@ -190,10 +194,15 @@ impl SegmentLifecycle {
     }
 
     /// Returns the followers of a new segment; none if it has one replica.
-    async fn followers(&self, class: SegmentClass, until: Instant) -> Result<Vec<NodeId>, AppendError> {
+    async fn followers(
+        &self,
+        class: SegmentClass,
+        set: u32,
+        until: Instant,
+    ) -> Result<Vec<NodeId>, AppendError> {
         match &self.appends {
             Some(appends) if class != SegmentClass::Scratch && self.map.is_replicated() => {
-                appends.followers(class, until).await
+                appends.followers(class, set, until).await
             }
             _ => Ok(Vec::new()),
         }
@@ -203,10 +212,11 @@ impl SegmentLifecycle {
     async fn try_create(
         &self,
         class: SegmentClass,
+        set: u32,
         followers: &[NodeId],
         writer: &Weak<AppendQueue>,
     ) -> Result<Result<WritableSegment, CreateFault>, AppendError> {
-        let minted = self.mint(class, followers).await?;
+        let minted = self.mint(class, set, followers).await?;
         let NewSegment { id, seed, .. } = minted;
         let header = SegmentHeader::of(&minted, class, &self.owner);
         let disk = self.disk.clone();
@@ -254,14 +264,19 @@ impl SegmentLifecycle {
         }
     }
 
-    async fn mint(&self, class: SegmentClass, followers: &[NodeId]) -> Result<NewSegment, AppendError> {
+    async fn mint(
+        &self,
+        class: SegmentClass,
+        set: u32,
+        followers: &[NodeId],
+    ) -> Result<NewSegment, AppendError> {
         let quorum = if followers.is_empty() { 0 } else { WRITE_QUORUM as u32 };
         let _creating = match &self.appends {
             Some(appends) => Some(appends.begin_creation().await),
             None => None,
         };
         for _ in 0..MINT_ATTEMPTS {
-            match self.map.create(class, followers.to_vec(), quorum).await {
+            match self.map.create(class, set, followers.to_vec(), quorum).await {
                 Ok(minted) => {
                     if let Some(appends) = &self.appends {
                         appends.add_created(minted.id);

@@ -16,12 +16,13 @@ mod replacing;
 mod replicas;
 mod scrub;
 mod separation;
+mod sets;
 mod soak_model;
 mod space_wait;
 mod start_time;
 
 use crate::fair::Lane;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,7 @@ use bytes::Bytes;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BodyId, BucketId, Generation, NodeId, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::{ObjectKey, SegmentTier, Timestamp};
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{Extent, Replica, SegmentClass};
 use parking_lot::Mutex;
 
@@ -48,6 +50,19 @@ pub(crate) struct MemoryMap {
     marked: Mutex<BTreeMap<u64, u64>>,
     /// Log entries on stable media.
     synced: AtomicU64,
+    /// Sets of the segments, and of the node once there are some.
+    pub(super) sets: Mutex<MapSets>,
+}
+
+/// Sets of nodes in a [`MemoryMap`].
+#[derive(Clone, Default)]
+pub(super) struct MapSets {
+    /// Set of each segment.
+    of_segments: BTreeMap<u64, u32>,
+    /// The sets of the node; `None` while there are no sets.
+    pub(super) own: Option<BTreeSet<u32>>,
+    /// Set for the chunks of each key; the first one for all others.
+    pub(super) of_keys: BTreeMap<String, u32>,
 }
 
 impl MemoryMap {
@@ -61,6 +76,11 @@ impl MemoryMap {
         SegmentId(self.segments.lock().len() as u64 + 1)
     }
 
+    /// The set of a segment.
+    pub(super) fn set_of(&self, segment: u64) -> u32 {
+        self.sets.lock().of_segments[&segment]
+    }
+
     fn classes(&self) -> Vec<SegmentClass> {
         self.segments.lock().values().map(|&(class, _)| class).collect()
     }
@@ -71,6 +91,7 @@ impl MemoryMap {
             segments: Mutex::new(self.segments.lock().clone()),
             marked: Mutex::new(self.marked.lock().clone()),
             synced: AtomicU64::new(self.synced.load(Ordering::Relaxed)),
+            sets: Mutex::new(self.sets.lock().clone()),
         })
     }
 }
@@ -79,6 +100,7 @@ impl SegmentMap for MemoryMap {
     fn create(
         &self,
         class: SegmentClass,
+        set: u32,
         followers: Vec<NodeId>,
         write_quorum: u32,
     ) -> BoxFuture<'_, Result<NewSegment, MapError>> {
@@ -86,7 +108,18 @@ impl SegmentMap for MemoryMap {
         let mut segments = self.segments.lock();
         let id = segments.len() as u64 + 1;
         segments.insert(id, (class, None));
+        self.sets.lock().of_segments.insert(id, set);
         Box::pin(async move { Ok(NewSegment { id: SegmentId(id), seed: SEED, created: Timestamp(0) }) })
+    }
+
+    fn set_for(&self, _bucket: BucketId, key: &ObjectKey) -> Option<u32> {
+        let sets = self.sets.lock();
+        let set = sets.of_keys.get(key.as_str()).copied().unwrap_or(FIRST_SET);
+        sets.own.as_ref().is_none_or(|own| own.contains(&set)).then_some(set)
+    }
+
+    fn own_sets(&self) -> Option<BTreeSet<u32>> {
+        self.sets.lock().own.clone()
     }
 
     fn seal(

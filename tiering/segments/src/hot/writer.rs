@@ -70,6 +70,8 @@ pub(super) struct WriterShared {
 
 pub(super) struct SegmentWriter {
     class: SegmentClass,
+    /// The set of nodes of its segments.
+    set: u32,
     shared: Arc<WriterShared>,
     queue: Arc<AppendQueue>,
     segment: Option<WritableSegment>,
@@ -84,9 +86,16 @@ pub(super) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    pub(super) fn new(class: SegmentClass, shared: Arc<WriterShared>, queue: Arc<AppendQueue>) -> Self {
+    /// A writer of segments of this class and set.
+    pub(super) fn new(
+        class: SegmentClass,
+        set: u32,
+        shared: Arc<WriterShared>,
+        queue: Arc<AppendQueue>,
+    ) -> Self {
         Self {
             class,
+            set,
             shared,
             queue,
             segment: None,
@@ -350,7 +359,7 @@ impl SegmentWriter {
     }
 
     fn prepare(&self) -> PreparedSegment {
-        let creation = self.shared.segments.prepare(self.class, &self.queue, &self.shared.runtime);
+        let creation = self.shared.segments.prepare(self.class, self.set, &self.queue, &self.shared.runtime);
         PreparedSegment { creation, created: None }
     }
 }

@@ -106,10 +106,7 @@ impl CompactionDriver {
             postpone_writes(inner, &facts, &mut chosen);
         }
         retain_in_use(inner, &mut chosen).await?;
-        if inner.is_leaving() {
-            // What would be moved is written to other nodes, whose segments these become.
-            chosen.retain(|id| facts.iter().any(|of| of.id == *id && of.references == 0));
-        }
+        retain_kept(inner, catalogue, &facts, &mut chosen);
         let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
@@ -351,6 +348,20 @@ async fn retain_in_use(inner: &Arc<HotTierInner>, chosen: &mut Vec<SegmentId>) -
         chosen.retain(|segment| !(is_local(segment) && refused.contains(segment)));
     }
     Ok(())
+}
+
+/// Drops the segments with references whose replicas this node gives up: other nodes become their owners.
+/// What it moved out of them would be written to other nodes once more, or to another set.
+fn retain_kept(
+    inner: &HotTierInner,
+    catalogue: &Catalogue,
+    facts: &[SegmentStats],
+    chosen: &mut Vec<SegmentId>,
+) {
+    let gives_up = inner.gives_up();
+    let is_given_up = |id: SegmentId| catalogue.segment(id).is_some_and(|segment| gives_up(segment.set));
+    let has_references = |id: SegmentId| facts.iter().any(|of| of.id == id && of.references > 0);
+    chosen.retain(|id| !(is_given_up(*id) && has_references(*id)));
 }
 
 /// Records the segments that would be emptied if there were space for their live bytes.

@@ -1,5 +1,5 @@
 //! Empties a segment: reads it record by record, appends referenced chunks elsewhere and changes their
-//! references.
+//! references. A chunk goes to the set of its key's group, which may be another one by now.
 //!
 //! A chunk is verified before it is written again under fresh checksums; a chunk that does not verify stays
 //! where it is, so that damage never gets valid checksums. If a chunk is replaced or deleted in the meantime,
@@ -21,6 +21,7 @@ use crate::decisions;
 use crate::hot::map::SegmentLocation;
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::scan::{ScanStep, SegmentScan};
+use crate::hot::writer_queues::QueueKind;
 use crate::hot::{AppendError, HotTierInner, OwnerPredicate};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome};
@@ -316,11 +317,11 @@ pub(in crate::hot) async fn move_chunk(
     one: LiveChunk,
     to: RelocationTarget,
 ) -> Result<bool, MoveStepError> {
-    let lane = match to {
-        RelocationTarget::Moved => inner.writer_queues.moved(),
-        RelocationTarget::Leaving => inner.writer_queues.leaving(),
+    let kind = match to {
+        RelocationTarget::Moved => QueueKind::Moved,
+        RelocationTarget::Leaving => QueueKind::Leaving,
     };
-    let appended = inner.append_by(lane, &one.owner, &one.data).await?;
+    let appended = inner.append_by(kind, &one.owner, &one.data).await?;
     if to == RelocationTarget::Leaving {
         inner.placing.add_leaving_segment(appended.extent.segment_id());
     }

@@ -14,7 +14,7 @@ use mlgw_common::time::{Instant, sleep};
 use mlgw_formats::schema::{Replica, SegmentClass};
 use mlgw_formats::segment_calls::OpenReplica;
 use mlgw_formats::segment_header::SegmentHeader;
-use mlgw_replication::{SealProposal, StorageNode};
+use mlgw_replication::SealProposal;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -94,11 +94,12 @@ impl ReplicatedAppends {
         }
     }
 
-    /// Returns the followers of a new segment of this class, none if the cluster has no other storage node.
-    /// Waits until one can follow, but not beyond `until`.
+    /// Returns the followers of a new segment of this class and set, none if the cluster has no other storage
+    /// node. Waits until one can follow, but not beyond `until`.
     pub(in crate::hot) async fn followers(
         &self,
         class: SegmentClass,
+        set: u32,
         until: Instant,
     ) -> Result<Vec<NodeId>, AppendError> {
         let is_background = class == SegmentClass::Moved;
@@ -107,8 +108,9 @@ impl ReplicatedAppends {
             if self.known.lock().is_abandoned {
                 return Err(AppendError::Stopping);
             }
-            let nodes = self.refresh();
-            let (nodes, usable) = (nodes.as_slice(), &self.health.usable());
+            let views = self.options.nodes.views();
+            self.health.refresh(self.own, views.all(), self.begun.elapsed());
+            let (nodes, usable) = (views.for_writer(set, self.own), &self.health.usable());
             let facts = FollowerFacts { own: self.own, nodes, usable, turn, is_background };
             match choose_followers(facts) {
                 FollowerChoice::Alone => return Ok(Vec::new()),
@@ -242,19 +244,13 @@ impl ReplicatedAppends {
         self.known.lock().open.values().cloned().collect()
     }
 
-    fn refresh(&self) -> Vec<StorageNode> {
-        let nodes = self.options.nodes.storage_nodes();
-        self.health.refresh(self.own, &nodes, self.begun.elapsed());
-        nodes
-    }
-
     /// Finds late and trailing followers. Returns false if no segment is open.
     fn tick(&self) -> bool {
         let open = self.open();
         if open.is_empty() {
             return false;
         }
-        self.refresh();
+        self.health.refresh(self.own, &self.options.nodes.storage_nodes(), self.begun.elapsed());
         let mut trailing: HashMap<NodeId, u64> = HashMap::new();
         for lag in open.iter().flat_map(|segment| segment.lags()) {
             self.health.unanswered(lag.node, lag.age, self.begun.elapsed());

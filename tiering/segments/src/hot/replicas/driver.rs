@@ -21,7 +21,7 @@ use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::{Catalogue, ProposeError};
 use mlgw_replication::{
-    COPIES, RepairInput, RepairKind, RepairTask, StorageNode, StorageViews, next_tasks, wanted_copies,
+    COPIES, RepairInput, RepairKind, RepairTask, StorageViews, next_tasks, wanted_copies,
 };
 
 use super::Replication;
@@ -71,8 +71,8 @@ pub(in crate::hot) async fn run(
             continue;
         }
         count(&replication.counters.passes, 1);
-        let nodes = replication.storage_nodes();
-        let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, nodes };
+        let views = replication.views();
+        let context = PassContext { inner: &inner, catalogue: &catalogue, replication: &replication, views };
         match driver.run_pass(&context).await {
             Ok(next) => pause = next,
             Err(MoveStepError::Stopping) => return,
@@ -97,12 +97,12 @@ struct PassPause {
     longest: Duration,
 }
 
-/// The parts of the tier that a pass uses, and the storage nodes at its start.
+/// The parts of the tier that a pass uses, and the storage nodes at its start as each set sees them.
 struct PassContext<'a> {
     inner: &'a Arc<HotTierInner>,
     catalogue: &'a Catalogue,
     replication: &'a Arc<Replication>,
-    nodes: Vec<StorageNode>,
+    views: StorageViews,
 }
 
 /// A task that failed.
@@ -141,9 +141,10 @@ impl ReplicaDriver {
         let least = begun.elapsed() * PASS_PAUSE_FACTOR;
         let changed: Vec<SegmentId> = tasks.iter().map(|task| task.segment).collect();
         let has_more = self.carry_out_all(context, tasks).await?;
-        let wanted_copies = wanted_copies(COPIES, &context.nodes).max(1);
-        let PassContext { inner, catalogue, replication, nodes } = context;
-        let sweep = SweepContext { inner, catalogue, replication, nodes, wanted_copies };
+        // Of all nodes: a set that is too small gives up no copy elsewhere.
+        let wanted_copies = wanted_copies(COPIES, context.views.all()).max(1);
+        let PassContext { inner, catalogue, replication, views } = context;
+        let sweep = SweepContext { inner, catalogue, replication, views, wanted_copies };
         for removed in self.sweep.run(&sweep, &recorded).await? {
             self.verified.remove(&removed);
         }
@@ -161,7 +162,7 @@ impl ReplicaDriver {
         let busy: BTreeSet<SegmentId> =
             self.backoff.iter().filter(|(_, failed)| failed.due > now).map(|(segment, _)| *segment).collect();
         let (inner, catalogue) = (context.inner.clone(), context.catalogue.clone());
-        let nodes = StorageViews::from(context.nodes.clone());
+        let nodes = context.views.clone();
         let decided = blocking(move || {
             let own = inner.node;
             let recorded = RecordedSegments::of(own, &catalogue.segments()?);
@@ -302,7 +303,7 @@ impl ReplicaDriver {
     ) -> Result<(), MoveStepError> {
         let own = context.inner.node;
         if record.is_owned_by(own) {
-            let nodes = context.nodes.iter().filter(|node| node.is_reachable && node.node != own);
+            let nodes = context.views.all().iter().filter(|node| node.is_reachable && node.node != own);
             let has_replica = |node: &NodeId| record.replica_of(*node).is_some();
             let is_marked = |node: &NodeId| record.replica_of(*node).is_some_and(|of| of.is_suspect);
             let mut sources: Vec<NodeId> = nodes.map(|node| node.node).filter(has_replica).collect();
@@ -321,8 +322,8 @@ impl ReplicaDriver {
         record: &SegmentRecord,
         sources: &[NodeId],
     ) -> Result<ReplicaCopy, MoveStepError> {
-        let PassContext { inner, replication, nodes, .. } = context;
-        let others = nodes.iter().map(|node| node.node).filter(|node| *node != inner.node);
+        let PassContext { inner, replication, views, .. } = context;
+        let others = views.all().iter().map(|node| node.node).filter(|node| *node != inner.node);
         let failures = self.backoff.get(&record.segment_id()).map_or(0, |failed| failed.failures);
         let plan = CopyPlan {
             record,
@@ -379,7 +380,7 @@ impl ReplicaDriver {
 async fn take_over(context: &PassContext<'_>, record: &SegmentRecord) -> Result<(), MoveStepError> {
     let PassContext { inner, catalogue, .. } = context;
     let (segment, own) = (record.segment_id(), inner.node);
-    let is_known = |node: NodeId| context.nodes.iter().any(|of| of.node == node);
+    let is_known = |node: NodeId| context.views.all().iter().any(|of| of.node == node);
     if record.owner().is_some_and(|owner| !is_known(owner) && !catalogue.is_removed_node(owner)) {
         return Err(io::Error::other("the owner is unknown and was not removed").into());
     }
@@ -404,7 +405,7 @@ async fn take_over(context: &PassContext<'_>, record: &SegmentRecord) -> Result<
 
 /// Removes the entries of removed nodes from the record of a segment that this node owns.
 async fn forget_removed(context: &PassContext<'_>, record: &SegmentRecord) -> Result<(), MoveStepError> {
-    let is_known = |node: NodeId| context.nodes.iter().any(|of| of.node == node);
+    let is_known = |node: NodeId| context.views.all().iter().any(|of| of.node == node);
     let replicas =
         replicas_without(record, |node| !is_known(node) && context.catalogue.is_removed_node(node));
     if replicas.is_empty() || replicas.len() == record.replicas.len() {

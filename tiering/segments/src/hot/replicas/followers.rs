@@ -1,10 +1,10 @@
 //! Choice of the followers of a new segment. Pure.
 //!
-//! A follower is another storage node that answers, stays, and is not left out for its health. A node that
-//! leaves follows only if all others leave too. A full one follows only segments of moved chunks, if too few
-//! others have space: it has a reserve for them, without which a full cluster could not compact. Segments
-//! take turns among these nodes, so that each node follows as many as the others. Nothing is stored: the
-//! record of the segment has the result.
+//! A follower is another storage node that answers, stays, and is not left out for its health. For a segment
+//! of a set, nodes outside of the set leave. A node that leaves follows only if all others leave too. A full
+//! one follows only segments of moved chunks, if too few others have space: it has a reserve for them,
+//! without which a full cluster could not compact. Segments take turns among these nodes, so that each node
+//! follows as many as the others. Nothing is stored: the record of the segment has the result.
 
 use mlgw_common::ids::NodeId;
 use mlgw_replication::{COPIES, StorageNode};
@@ -32,7 +32,7 @@ pub(super) enum FollowerChoice {
 pub(super) struct FollowerFacts<'a> {
     /// The node that appends to the segment.
     pub(super) own: NodeId,
-    /// The storage nodes.
+    /// The storage nodes, as the writer of the segment's set sees them.
     pub(super) nodes: &'a [StorageNode],
     /// The healthy ones.
     pub(super) usable: &'a BTreeSet<NodeId>,

@@ -9,7 +9,8 @@
 //!
 //! The same pass gives up open segments of this node that have fewer replicas than they could have, because a
 //! storage node has joined or returned: the next segments have more. It also gives up those with a replica on
-//! a node that leaves, all those of this node if it leaves itself.
+//! a node that leaves, all those of this node if it leaves itself. A node outside of a segment's set is one
+//! that leaves, for this segment.
 //!
 //! A removed node never answers. If the others are too few to have every acknowledged byte, the segment is
 //! sealed at what they have, and the possible loss is logged as an error.
@@ -32,8 +33,8 @@ use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::{CloseReplica, ClosedReplica};
 use mlgw_metadata::Catalogue;
 use mlgw_replication::{
-    COPIES, ClosedAnswer, ListedReplicas, RecoveredSeal, SealWait, SealedReplica, StorageNode, decide_seal,
-    needed_answers,
+    COPIES, ClosedAnswer, ListedReplicas, RecoveredSeal, SealWait, SealedReplica, StorageNode, StorageViews,
+    decide_seal, needed_answers,
 };
 
 use super::Replication;
@@ -106,16 +107,17 @@ impl OpenSegmentRecovery {
         if !inner.shared.segments.map.is_replicated() {
             return Ok(PASS_INTERVAL);
         }
-        let nodes = replication.storage_nodes();
+        let views = replication.views();
+        let nodes = views.all();
         let begun = Instant::now();
         let OpenRecords { left, of_others, own_open } = open_records(inner, catalogue.clone()).await?;
         let pause = PASS_INTERVAL.max(begun.elapsed() * PASS_PAUSE_FACTOR);
-        let narrow = narrow_segments(&own_open, inner.node, &nodes, inner.shared.segments.clock.now());
+        let narrow = narrow_segments(&own_open, inner.node, &views, inner.shared.segments.clock.now());
         if !narrow.is_empty() {
             narrow.iter().for_each(|segment| inner.shared.segments.holds.give_up(*segment));
             inner.writer_queues.roll();
         }
-        let unreachable = self.unreachable(&of_others, &nodes, now);
+        let unreachable = self.unreachable(&of_others, nodes, now);
         let is_due =
             |record: &SegmentRecord| record.owner().is_some_and(|owner| unreachable.contains(&owner));
         // Any node may recover a segment. A gateway that leads the system group has no replicas.
@@ -196,9 +198,16 @@ struct OpenRecords {
 fn narrow_segments(
     open: &[SegmentRecord],
     own: NodeId,
-    nodes: &[StorageNode],
+    views: &StorageViews,
     now: Timestamp,
 ) -> Vec<SegmentId> {
+    let is_given_up =
+        |record: &&SegmentRecord| is_narrow(record, own, views.for_writer(record.set, own), now);
+    open.iter().filter(is_given_up).map(SegmentRecord::segment_id).collect()
+}
+
+/// Returns true if a segment is given up. `nodes` are the storage nodes as its writer sees them.
+fn is_narrow(record: &SegmentRecord, own: NodeId, nodes: &[StorageNode], now: Timestamp) -> bool {
     let is_usable = |node: &&StorageNode| !node.is_leaving && (node.is_reachable || node.node == own);
     let usable = nodes.iter().filter(is_usable).count();
     // This node appends to the segment in any case.
@@ -208,13 +217,12 @@ fn narrow_segments(
     let leaves = |replica: &Replica| {
         nodes.iter().any(|node| node.node.0 == replica.node && node.is_leaving && does_any_stay)
     };
-    let age_ms = |record: &SegmentRecord| now.as_millis().saturating_sub(record.created_ms);
-    let is_narrow = |record: &&SegmentRecord| match record.replicas.len() {
+    let age_ms = now.as_millis().saturating_sub(record.created_ms);
+    let has_too_few = match record.replicas.len() {
         1 => usable > 1,
-        replicas => replicas < COPIES.min(with_space) && age_ms(record) >= NARROW_MS_MAX,
+        replicas => replicas < COPIES.min(with_space) && age_ms >= NARROW_MS_MAX,
     };
-    let is_given_up = |record: &&SegmentRecord| record.replicas.iter().any(leaves) || is_narrow(record);
-    open.iter().filter(is_given_up).map(SegmentRecord::segment_id).collect()
+    has_too_few || record.replicas.iter().any(leaves)
 }
 
 async fn open_records(inner: &Arc<HotTierInner>, catalogue: Catalogue) -> Result<OpenRecords, MoveStepError> {
@@ -351,7 +359,7 @@ mod tests {
     use mlgw_common::Timestamp;
     use mlgw_common::ids::{NodeId, SegmentId};
     use mlgw_formats::schema::{Replica, SegmentRecord};
-    use mlgw_replication::StorageNode;
+    use mlgw_replication::{StorageNode, StorageViews};
 
     fn open(id: u64, nodes: &[u64]) -> SegmentRecord {
         let replica = |node: &u64| Replica { node: *node, ..Replica::default() };
@@ -360,14 +368,39 @@ mod tests {
     }
 
     /// Nodes 1 to `count`, all reachable; those in `leaving` leave.
-    fn nodes(count: u64, leaving: &[u64]) -> Vec<StorageNode> {
+    fn nodes(count: u64, leaving: &[u64]) -> StorageViews {
+        views(count, leaving, &[])
+    }
+
+    /// The same nodes in a cluster with sets.
+    fn views(count: u64, leaving: &[u64], sets: &[(u32, &[u64])]) -> StorageViews {
         let node = |id| StorageNode {
             node: NodeId(id),
             is_reachable: true,
             is_leaving: leaving.contains(&id),
             is_full: false,
         };
-        (1..=count).map(node).collect()
+        let ids = |(set, nodes): &(u32, &[u64])| (*set, nodes.iter().copied().map(NodeId).collect());
+        StorageViews::new((1..=count).map(node).collect(), sets.iter().map(ids))
+    }
+
+    #[test]
+    fn a_segment_with_a_replica_outside_of_its_set_is_given_up() {
+        let of = |id, set, nodes: &[u64]| SegmentRecord { set, ..open(id, nodes) };
+        let records = [of(1, 0, &[1, 2, 3]), of(2, 1, &[1, 4]), of(3, 2, &[1]), of(4, 3, &[1, 2])];
+        let given_up = |sets: &[(u32, &[u64])], now| {
+            let views = views(4, &[], sets);
+            narrow_segments(&records, NodeId(1), &views, Timestamp(now))
+        };
+        let sets: [(u32, &[u64]); 4] = [(0, &[1, 2, 3]), (1, &[4, 1]), (2, &[1]), (3, &[9])];
+        assert_eq!(given_up(&sets, 1_000), [SegmentId(3)], "any node follows: set 2 has no other node");
+        assert_eq!(
+            given_up(&sets, 61_000),
+            [SegmentId(3), SegmentId(4)],
+            "set 1 has two nodes, and set 3 none"
+        );
+        let sets: [(u32, &[u64]); 4] = [(0, &[1, 2, 4]), (1, &[4, 2]), (2, &[1, 4]), (3, &[1, 2])];
+        assert_eq!(given_up(&sets, 1_000), [1, 2, 3].map(SegmentId), "node 3 left set 0, node 1 set 1");
     }
 
     #[test]
@@ -394,9 +427,11 @@ mod tests {
     #[test]
     fn a_pair_is_not_given_up_for_a_full_node() {
         let records = [open(1, &[1]), open(2, &[1, 2])];
-        let mut nodes = nodes(3, &[]);
+        let mut nodes = nodes(3, &[]).all().to_vec();
         nodes[2].is_full = true;
-        let given_up = |nodes: &[StorageNode]| narrow_segments(&records, NodeId(1), nodes, Timestamp(61_000));
+        let given_up = |nodes: &[StorageNode]| {
+            narrow_segments(&records, NodeId(1), &nodes.to_vec().into(), Timestamp(61_000))
+        };
         assert_eq!(given_up(&nodes), [SegmentId(1)], "the next one has two replicas");
         (nodes[0].is_full, nodes[2].is_full) = (true, false);
         assert_eq!(given_up(&nodes), [SegmentId(1), SegmentId(2)]);

@@ -2,9 +2,10 @@
 //! without a file.
 //!
 //! A file is redundant when the record of its segment is gone, since its owner released it, or lists enough
-//! good replicas without this node, or an upstream has the segment. It is removed as compaction removes its
-//! files: under a claim, not while a reader or an append uses the segment, and after the change of the record
-//! survives power loss. A file whose id was never given out stays: its record may not have arrived yet.
+//! good replicas on nodes of its set without this node, or an upstream has the segment. It is removed as
+//! compaction removes its files: under a claim, not while a reader or an append uses the segment, and after
+//! the change of the record survives power loss. A file whose id was never given out stays: its record may
+//! not have arrived yet.
 //!
 //! The directories are read once a minute. Segments that left the records of this node are looked at in the
 //! next pass. At a power loss a file that was removed may be there again: the next sweep or start removes it.
@@ -19,7 +20,7 @@ use mlgw_common::time::Instant;
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use mlgw_metadata::Catalogue;
-use mlgw_replication::StorageNode;
+use mlgw_replication::{StorageNode, StorageViews};
 
 use super::Replication;
 use super::progress::count;
@@ -38,7 +39,7 @@ pub(super) struct SweepContext<'a> {
     pub(super) inner: &'a Arc<HotTierInner>,
     pub(super) catalogue: &'a Catalogue,
     pub(super) replication: &'a Replication,
-    pub(super) nodes: &'a [StorageNode],
+    pub(super) views: &'a StorageViews,
     /// Good replicas on other nodes with which a file that is not listed is redundant.
     pub(super) wanted_copies: usize,
 }
@@ -206,10 +207,11 @@ fn is_redundant(context: &SweepContext<'_>, record: Option<&SegmentRecord>) -> b
     {
         return false;
     }
-    record.is_at_upstream() || good_replicas(record, context.nodes) >= context.wanted_copies
+    let nodes = context.views.of(record.set);
+    record.is_at_upstream() || good_replicas(record, nodes) >= context.wanted_copies
 }
 
-/// Number of storage nodes that stay and have a replica that is not marked.
+/// Number of storage nodes that stay, as the segment sees them, and have a replica that is not marked.
 fn good_replicas(record: &SegmentRecord, nodes: &[StorageNode]) -> usize {
     let is_good = |node: NodeId| record.replica_of(node).is_some_and(|replica| !replica.is_suspect);
     nodes.iter().filter(|node| !node.is_leaving && is_good(node.node)).count()

@@ -38,6 +38,8 @@ pub(super) struct BenchOptions {
     pub(super) replication: Option<ReplicationOptions>,
     /// Identity that the directories are marked with; the default one marks nothing.
     pub(super) identity: Identity,
+    /// Number of groups of the catalogue. With two, the keys of the bucket are in group 1.
+    pub(super) groups: u32,
 }
 
 impl Default for BenchOptions {
@@ -50,6 +52,7 @@ impl Default for BenchOptions {
             remote_tier: None,
             replication: None,
             identity: Identity::default(),
+            groups: 1,
         }
     }
 }
@@ -87,8 +90,9 @@ pub(super) fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)))
 }
 
-async fn open_catalogue(dir: &Path) -> Catalogue {
-    Catalogue::open(CatalogueOptions::new(dir.join("catalogue"), clock())).await.unwrap()
+async fn open_catalogue(dir: &Path, groups: u32) -> Catalogue {
+    let options = CatalogueOptions { groups, ..CatalogueOptions::new(dir.join("catalogue"), clock()) };
+    Catalogue::open(options).await.unwrap()
 }
 
 async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &BenchOptions) -> HotTier {
@@ -106,6 +110,7 @@ async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &BenchOptions) -> H
         remote_tier: upstream,
         replication,
         identity,
+        groups: _,
     } = tuned.clone();
     let cold_dirs = cold_dirs.iter().map(|name| dir.join(name)).collect();
     let remote_tier = remote_tier_options(dir, upstream);
@@ -122,7 +127,7 @@ impl Bench {
 
     pub(super) async fn tuned(tuned: BenchOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let catalogue = open_catalogue(dir.path()).await;
+        let catalogue = open_catalogue(dir.path(), tuned.groups).await;
         let new = NewBucket {
             name: BucketName::new("data").unwrap(),
             owner: "o".into(),
@@ -139,7 +144,7 @@ impl Bench {
         let Self { dir, catalogue, bucket, tier, tuned } = self;
         tier.shutdown().await;
         catalogue.shutdown().await;
-        let catalogue = open_catalogue(dir.path()).await;
+        let catalogue = open_catalogue(dir.path(), tuned.groups).await;
         let tier = open_tier(dir.path(), &catalogue, &tuned).await;
         Self { dir, catalogue, bucket, tier, tuned }
     }

@@ -52,7 +52,7 @@ async fn after_a_kill_acknowledged_chunks_read_back_and_the_segment_is_sealed() 
 #[tokio::test]
 async fn an_open_segment_without_a_file_is_sealed_at_zero() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-    let id = map.create(SegmentClass::Small, Vec::new(), 0).await.unwrap().id;
+    let id = map.create(SegmentClass::Small, FIRST_SET, Vec::new(), 0).await.unwrap().id;
     let tier = open(dir.path(), &map).await;
     assert_eq!(tier.recovered(), [(id, ScanSummary::default())]);
     assert_eq!(map.sealed()[&id.0], Some(0));

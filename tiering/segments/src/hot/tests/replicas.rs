@@ -9,6 +9,7 @@ mod reading;
 mod recovering;
 mod replacing;
 mod serving;
+mod sets;
 mod sweeping;
 mod testbed;
 mod whole;

@@ -21,7 +21,7 @@ use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
 use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
 use mlgw_formats::segment_calls::ReadReplica;
 use mlgw_metadata::Catalogue;
-use mlgw_replication::StorageNode;
+use mlgw_replication::{StorageNode, StorageViews};
 use parking_lot::Condvar;
 use std::io;
 use std::ops::Range;
@@ -60,6 +60,8 @@ pub(super) struct RecordedRead {
 pub(super) struct TestCluster {
     tiers: Mutex<BTreeMap<NodeId, HotTier>>,
     nodes: Mutex<Vec<StorageNode>>,
+    /// Nodes of each set; empty without sets.
+    sets: Mutex<BTreeMap<u32, Vec<NodeId>>>,
     faults: Mutex<BTreeMap<NodeId, SourceFault>>,
     pub(super) reads: Mutex<Vec<RecordedRead>>,
     /// Number of reads that were never answered.
@@ -79,6 +81,10 @@ struct TestNode {
 impl StorageNodes for TestNode {
     fn storage_nodes(&self) -> Vec<StorageNode> {
         self.cluster.nodes.lock().clone()
+    }
+
+    fn views(&self) -> StorageViews {
+        StorageViews::new(self.storage_nodes(), self.cluster.sets.lock().clone())
     }
 }
 
@@ -278,6 +284,11 @@ impl TestCluster {
         let node =
             |node| StorageNode { node: NodeId(node), is_reachable: true, is_leaving: false, is_full: false };
         *self.nodes.lock() = nodes.into_iter().map(node).collect();
+    }
+
+    /// Sets the nodes of a set, as the drivers see them.
+    pub(super) fn set_set(&self, set: u32, nodes: &[u64]) {
+        self.sets.lock().insert(set, nodes.iter().copied().map(NodeId).collect());
     }
 
     /// Sets if a storage node counts as reachable.
