@@ -32,6 +32,7 @@ mod quota;
 #[cfg(test)]
 mod quota_tests;
 mod ranges;
+mod rebalance;
 mod release;
 mod relocate;
 mod segment;
@@ -124,6 +125,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::SetDuty(command) => duty::set(view, *command),
         Change::PutSet(command) => set::put(view, command),
         Change::AssignGroup(command) => set::assign(view, *command),
+        Change::RequestRebalance(command) => rebalance::request(view, command),
+        Change::EndRebalance(command) => rebalance::end(view, command),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),

@@ -16,6 +16,7 @@
 //! - `certificates`: the authority of the certificates of nodes is replaced;
 //! - `disks`: the disk of the segments of a running node is lost and replaced;
 //! - `leaving`: nodes are drained and removed, or lost and removed;
+//! - `five`: sets of nodes: three storage nodes become five and then four;
 //! - `losses`: without a gateway, and without the node that has the duty;
 //! - `majority`: two of three voters are down;
 //! - `duty`: the duty node is killed, paused or stopped, and another one takes over;
@@ -45,6 +46,7 @@ mod disks;
 mod duty;
 mod duty_fitness;
 mod figures;
+mod five;
 mod full_disks;
 mod growing;
 mod histories;

@@ -26,6 +26,8 @@ pub struct CopyStatus {
     /// Open segments. What is appended to them is acknowledged when two nodes have synced it, or one if there
     /// is no other storage node.
     pub open_segments: u64,
+    /// Sealed segments with a replica on a node that stays outside of their set.
+    pub off_set_segments: u64,
     /// Storage nodes that are drained or being removed, by id.
     pub leaving: Vec<LeavingNode>,
     /// Sealed segments whose replicas were all on removed nodes: their bytes are lost.
@@ -41,13 +43,17 @@ pub struct LeavingNode {
     pub counts: LeavingCounts,
     /// Open segments with a replica on it.
     pub open_segments: u64,
+    /// Sets that it is in.
+    pub sets: u64,
+    /// Groups of objects in which it votes, among those with a member on this node.
+    pub votes: u64,
 }
 
 impl LeavingNode {
-    /// True if no segment needs the node any more.
+    /// True if no segment and no set needs the node any more.
     #[must_use]
     pub const fn is_done(&self) -> bool {
-        self.counts.segments == 0 && self.open_segments == 0
+        self.counts.segments == 0 && self.open_segments == 0 && self.sets == 0
     }
 }
 
@@ -89,7 +95,9 @@ impl ClusterStorageNodes {
 
     /// Counts the copies of all segments, from their rows.
     pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
-        count(records, &self.views())
+        let mut status = count(records, &self.views());
+        status.leaving.iter_mut().for_each(|leaving| self.add_places(leaving));
+        status
     }
 
     /// Returns what a node has, as if it were leaving.
@@ -98,7 +106,17 @@ impl ClusterStorageNodes {
     /// If the catalogue cannot be read.
     pub(crate) fn left_on(&self, node: NodeId) -> Result<LeavingNode, ReadError> {
         let records = self.catalogue.segments()?;
-        Ok(left_on(node, &records, &sealed(&records), &self.views()))
+        let mut left = left_on(node, &records, &sealed(&records), &self.views());
+        self.add_places(&mut left);
+        Ok(left)
+    }
+
+    /// Adds the sets and the votes that a node has.
+    fn add_places(&self, leaving: &mut LeavingNode) {
+        let catalogue = &self.catalogue;
+        let votes = |group: &&u32| catalogue.voters(**group).contains(&leaving.node);
+        leaving.votes = catalogue.object_groups().iter().filter(votes).count() as u64;
+        leaving.sets = catalogue.sets().iter().filter(|set| set.contains(leaving.node)).count() as u64;
     }
 }
 
@@ -133,9 +151,18 @@ fn count(records: &[SegmentRecord], views: &StorageViews) -> CopyStatus {
         wanted: u32::try_from(wanted_copies(COPIES, nodes)).unwrap_or(u32::MAX),
         counts: count_copies(COPIES, views, &with_bytes),
         open_segments: open.count() as u64,
+        off_set_segments: sealed.iter().filter(|facts| is_off_set(facts, views)).count() as u64,
         leaving: leaving.map(|node| left_on(node, records, &sealed, views)).collect(),
         lost: lost.collect(),
     }
+}
+
+/// True if a segment has a replica on a node that stays in the cluster, and is not in the set of the segment.
+fn is_off_set(segment: &SegmentFacts, views: &StorageViews) -> bool {
+    let stays =
+        |nodes: &[StorageNode], id: NodeId| nodes.iter().any(|node| node.node == id && !node.is_leaving);
+    let is_outside = |node: NodeId| stays(views.all(), node) && !stays(views.of(segment.set), node);
+    segment.replicas.iter().any(|replica| is_outside(replica.node))
 }
 
 /// Counts the segments that a node has.
@@ -148,7 +175,7 @@ fn left_on(
     let is_open =
         |record: &&SegmentRecord| record.state() == SegmentState::Open && record.replica_of(node).is_some();
     let open_segments = records.iter().filter(is_open).count() as u64;
-    LeavingNode { node, counts: count_leaving(COPIES, views, sealed, node), open_segments }
+    LeavingNode { node, counts: count_leaving(COPIES, views, sealed, node), open_segments, sets: 0, votes: 0 }
 }
 
 /// Facts of the sealed segments.
@@ -174,7 +201,7 @@ mod tests {
     use super::{CopyStatus, LeavingNode, count, storage_nodes};
     use mlgw_common::{NodeId, SegmentId};
     use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
-    use mlgw_replication::{CopyCounts, LeavingCounts, StorageNode};
+    use mlgw_replication::{CopyCounts, LeavingCounts, StorageNode, StorageViews};
     use std::sync::Arc;
 
     fn reachable(ids: &[u64]) -> Vec<StorageNode> {
@@ -250,11 +277,35 @@ mod tests {
         let records = [sealed(1, 100, &[1, 2, 3]), sealed(2, 100, &[3, 1]), open, sealed(4, 0, &[3])];
         let status = counted(&records, &nodes);
         let counts = LeavingCounts { segments: 3, copied_segments: 2 };
-        assert_eq!(status.leaving, [LeavingNode { node: NodeId(3), counts, open_segments: 1 }]);
+        let expected = LeavingNode { node: NodeId(3), counts, open_segments: 1, sets: 0, votes: 0 };
+        assert_eq!(status.leaving, [expected]);
         assert_eq!((status.wanted, status.counts.below_segments), (2, 1));
         assert!(!status.leaving[0].is_done());
         let status = counted(&[sealed(1, 100, &[1, 2])], &nodes);
         assert!(status.leaving[0].is_done());
+        assert!(
+            !LeavingNode { sets: 1, ..status.leaving[0] }.is_done(),
+            "another node takes its place first"
+        );
+    }
+
+    #[test]
+    fn segments_with_a_replica_outside_of_their_set_are_counted() {
+        let of_set = |id, set, nodes: &[u64]| SegmentRecord { set, ..sealed(id, 100, nodes) };
+        let mut nodes = reachable(&[1, 2, 3, 4, 5]);
+        nodes[4].is_leaving = true;
+        let sets = [(0, vec![1, 2, 3]), (1, vec![2, 3, 4])];
+        let sets = sets.map(|(id, nodes)| (id, nodes.into_iter().map(NodeId).collect()));
+        let views = StorageViews::new(nodes, sets);
+        let records = [
+            of_set(1, 0, &[1, 2, 3]),
+            of_set(2, 1, &[1, 2, 3]),
+            of_set(3, 1, &[2, 3, 4]),
+            of_set(4, 0, &[1, 5]),
+        ];
+        let off_set = |records: &[SegmentRecord]| count(records, &views).off_set_segments;
+        assert_eq!(records.each_ref().map(|record| off_set(std::slice::from_ref(record))), [0, 1, 0, 0]);
+        assert_eq!(counted(&records, &reachable(&[1, 2, 3, 4, 5])).off_set_segments, 0, "without sets");
     }
 
     #[test]

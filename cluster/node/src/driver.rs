@@ -6,6 +6,7 @@
 
 use crate::copies::ClusterStorageNodes;
 use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input, lacking_version};
+use crate::mover::move_sets;
 use crate::own_groups::follow_sets;
 use crate::probes::Probes;
 use crate::replacing::ReplacedNodes;
@@ -38,10 +39,11 @@ pub(crate) struct MembershipDriver {
 }
 
 impl MembershipDriver {
-    /// Decides and acts until the future is dropped, and follows the sets: a group that this node leaves must
-    /// not delay the others.
+    /// Decides and acts until the future is dropped, changes the sets, and follows them: a group that this
+    /// node leaves, or whose members change, must not delay the others.
     pub(crate) async fn run(self) {
-        tokio::join!(follow_sets(self.catalogue.clone()), self.drive());
+        let catalogue = self.catalogue.clone();
+        tokio::join!(follow_sets(catalogue.clone()), move_sets(catalogue), self.drive());
     }
 
     async fn drive(self) {
@@ -92,8 +94,10 @@ impl MembershipDriver {
         let done = match step {
             MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members).await,
             MemberStep::RecordRemoval(_) if group != SYSTEM_GROUP => self.spread_leader(&members).await,
-            // Another node takes its place in the set first.
-            MemberStep::RecordRemoval(node) if self.is_in_set(node) => self.spread_leader(&members).await,
+            // Another node takes its place in the set first, and the leader that records it has all groups.
+            MemberStep::RecordRemoval(node) if self.is_in_set(node) || !self.catalogue.has_all_groups() => {
+                self.spread_leader(&members).await
+            }
             _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {

@@ -1,7 +1,7 @@
 //! Input of the decisions about a group's members, from its leader's view. Pure.
 
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Node, NodeRole};
+use mlgw_formats::schema::{Node, NodeRole, NodeState};
 use mlgw_membership::{
     ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SetRows, SystemMembership, WaitReason,
 };
@@ -38,7 +38,8 @@ pub(crate) fn decision_input(
         let is_leader = id == group.leader;
         let contact = if is_leader { Contact::Reachable { for_ms: u64::MAX } } else { contact(id) };
         let lag_bytes = if is_leader { Some(0) } else { lag_of(id) };
-        let (role, state, place) = (node.role(), node.state(), sets.place(group.group, id));
+        let (role, place) = (node.role(), sets.place(group.group, id));
+        let state = if keeps_place(sets, group.group, node) { NodeState::Draining } else { node.state() };
         (id, MemberFacts { role, state, place, contact, lag_bytes })
     };
     let belongs = |node: &&Arc<Node>| is_system || node.role() == NodeRole::Storage;
@@ -57,6 +58,13 @@ pub(crate) fn decision_input(
         nodes,
         limits: if is_system { limits } else { DecisionLimits { voters_max: OBJECT_VOTERS_MAX, ..limits } },
     }
+}
+
+/// True for a node that is being removed and is in the set of the group: another node takes its place in the
+/// set first, and then its vote. Without its vote the group could have one voter alone meanwhile.
+fn keeps_place(sets: &SetRows, group: u32, node: &Node) -> bool {
+    let is_in_set = || sets.nodes_of_group(group).contains(&node.node_id());
+    group != SYSTEM_GROUP && node.state() == NodeState::Leaving && is_in_set()
 }
 
 /// The nodes that have not reported a build that knows this version of the cluster. Those that are down
@@ -170,5 +178,30 @@ mod tests {
         left.leader = NodeId(3);
         let step = decide(&decision_input(&left, &nodes, &of_first, |_| STEADY));
         assert_eq!(step, MemberStep::RemoveLearner(NodeId(2)));
+    }
+
+    #[test]
+    fn a_node_that_is_removed_keeps_its_vote_until_another_one_is_in_its_place_in_the_set() {
+        let mut nodes = [1, 2, 3, 4].map(|id| node(id, NodeRole::Storage, NodeState::Active));
+        nodes[2] = node(3, NodeRole::Storage, NodeState::Leaving);
+        let contact = |id: NodeId| match id.get() {
+            3 => Contact::Unreachable { for_ms: 60_000 },
+            _ => STEADY,
+        };
+        let sets = |nodes: &[u64]| {
+            SetRows::new([Arc::new(NodeSet { id: 0, nodes: nodes.to_vec(), changes: 1 })], [])
+        };
+        let (voter, learner) = (MemberRole::Voter, MemberRole::Learner);
+        let members = [(1, voter), (2, voter), (3, voter)];
+        let step =
+            |group: &GroupMembers, sets: &SetRows| decide(&decision_input(group, &nodes, sets, contact));
+        assert_eq!(step(&group(7, &members), &sets(&[1, 2, 3])), MemberStep::Idle);
+        let replaced = sets(&[1, 2, 4]);
+        assert_eq!(step(&group(7, &members), &replaced), MemberStep::AddLearner(NodeId(4)));
+        let joined = [(1, voter), (2, voter), (3, voter), (4, learner)];
+        let MemberStep::ChangeVoters(change) = step(&group(7, &joined), &replaced) else { panic!() };
+        assert_eq!(change.voters, [1, 2, 4].map(NodeId).into());
+        let system = step(&group(0, &members), &sets(&[1, 2, 3]));
+        assert_ne!(system, MemberStep::Idle, "the system group is in no set");
     }
 }

@@ -92,6 +92,17 @@ pub enum LeaveError {
         /// Segments with a replica on it.
         segments: u64,
     },
+    /// Sets still have the node.
+    #[error(
+        "node {node} is in {sets} sets of nodes, and another one takes its place there first: wait until \
+         `mlgw cluster status` reports that it is drained"
+    )]
+    InSets {
+        /// The node.
+        node: NodeId,
+        /// Sets with it.
+        sets: u64,
+    },
     /// A node that is to be removed as lost answers, or was not called yet.
     #[error("node {node} answers, or was not called since the start: drain it, stop it first, or wait")]
     Answers {
@@ -242,11 +253,10 @@ impl ClusterNode {
 
     async fn check_drained(&self, node: NodeId) -> Result<(), LeaveError> {
         let left = left_on(&self.storage(), node).await?;
-        match left.is_done() {
-            true => Ok(()),
-            false => {
-                Err(LeaveError::NotDrained { node, segments: left.counts.segments + left.open_segments })
-            }
+        match (left.is_done(), left.counts.segments + left.open_segments) {
+            (true, _) => Ok(()),
+            (false, 0) => Err(LeaveError::InSets { node, sets: left.sets }),
+            (false, segments) => Err(LeaveError::NotDrained { node, segments }),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::authorities::{AuthorityChange, authority_change};
 use crate::facts::{GroupWaits, lacking_version};
 use crate::probes::{Probes, has_majority};
 use crate::services::NodeServices;
+use crate::set_facts::{SetsStatus, sets_status};
 use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, Node, NodeRole, NodeState};
@@ -28,6 +29,8 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// Groups that have a member on this node.
     pub groups: Vec<GroupStatus>,
+    /// Sets of nodes, and what moves between them.
+    pub sets: SetsStatus,
     /// Reason for which the membership of a group that this node leads waits.
     pub waits: Option<String>,
     /// The clock of this node, compared with those of the nodes that answer.
@@ -146,6 +149,7 @@ impl StatusSources<'_> {
                 })
                 .collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
+            sets: sets_status(self.catalogue),
             waits,
             clock: self.clock,
             certificate_expires: self.certificate_expires,

@@ -80,7 +80,9 @@ impl Change {
             Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
-            Self::PutSet(_) | Self::AssignGroup(_) => SETS_CLUSTER_VERSION,
+            Self::PutSet(_) | Self::AssignGroup(_) | Self::RequestRebalance(_) | Self::EndRebalance(_) => {
+                SETS_CLUSTER_VERSION
+            }
             Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
             Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
@@ -158,12 +160,12 @@ mod tests {
         SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        AssignGroup, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, FreezeBucket,
-        LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet, RebindBucket, RemoveNode,
-        RemoveSegment, ReportNode, SealSegment, SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas,
-        SplitKey, StepJob, ThawBucket,
+        AssignGroup, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, EndRebalance,
+        FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet, RebindBucket,
+        RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment, SetBucketTerm,
+        SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
     };
-    use crate::schema::{Duty, Node, Replica};
+    use crate::schema::{Duty, Node, Rebalance, Replica};
 
     #[test]
     fn a_command_of_a_later_version_is_unknown() {
@@ -303,7 +305,10 @@ mod tests {
         let assign = Change::AssignGroup(AssignGroup { group: 1, set: 0, changes: 0 });
         let create = |set| Change::CreateSegment(CreateSegment { set, ..CreateSegment::default() });
         assert_eq!(check_known(&Command::from(create(0)), 1), Ok(()));
-        for later in [put, assign, create(1)].map(Command::from) {
+        let rebalance = Rebalance::default();
+        let request = Change::RequestRebalance(RequestRebalance { rebalance: rebalance.clone() });
+        let end = Change::EndRebalance(EndRebalance { rebalance });
+        for later in [put, assign, create(1), request, end].map(Command::from) {
             let unknown = LaterCommand { needs: SETS_CLUSTER_VERSION, known: 5 };
             assert_eq!(check_known(&later, 5), Err(unknown));
             assert_eq!(check_known(&later, 6), Ok(()));

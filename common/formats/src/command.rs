@@ -38,7 +38,7 @@ pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
     SetReplicas,
 };
-pub use set::{AssignGroup, PutSet};
+pub use set::{AssignGroup, EndRebalance, PutSet, RequestRebalance};
 pub use system::{
     BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
     SetClusterVersion,
@@ -55,7 +55,7 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47"
+            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49"
     )]
     pub change: Option<Change>,
 }
@@ -205,6 +205,12 @@ pub enum Change {
     /// Group 0: assigns an object group to a set.
     #[prost(message, tag = "47")]
     AssignGroup(AssignGroup),
+    /// Group 0: requests a rebalance of the sets.
+    #[prost(message, tag = "48")]
+    RequestRebalance(RequestRebalance),
+    /// Group 0: ends a rebalance.
+    #[prost(message, tag = "49")]
+    EndRebalance(EndRebalance),
 }
 
 impl Command {

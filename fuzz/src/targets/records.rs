@@ -4,13 +4,13 @@
 use mlgw_formats::schema::{
     self, AuthorityRecord, Bucket, BucketUsage, Credential, Dataset, ExtentPage, GroupSet, Job,
     JoinTokenRecord, Mirror, Node, NodeSet, ObjectSummary, ObjectVersion, PartRecord, Partition, Payer,
-    PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage, Upload,
+    PolicyFiles, PolicyVersion, Rebalance, Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte selects the family.
 pub fn run(data: &[u8]) {
     let Some((family, bytes)) = data.split_first() else { return };
-    match family % 24 {
+    match family % 25 {
         0 => same::<Bucket>(bytes),
         1 => same::<Mirror>(bytes),
         2 => same::<Credential>(bytes),
@@ -34,6 +34,7 @@ pub fn run(data: &[u8]) {
         20 => same::<AuthorityRecord>(bytes),
         21 => same::<NodeSet>(bytes),
         22 => same::<GroupSet>(bytes),
+        23 => same::<Rebalance>(bytes),
         _ => same::<schema::meta::LogPosition>(bytes),
     }
 }

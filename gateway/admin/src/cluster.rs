@@ -18,8 +18,8 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
     ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo,
-    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterUpgradeInfo, Health, HealthFinding,
-    NewJoinTokenInfo,
+    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterRebalanceInfo, ClusterSetInfo,
+    ClusterUpgradeInfo, Health, HealthFinding, NewJoinTokenInfo,
 };
 use mlgw_common::limits::{
     CERTIFICATE_ALERT_DAYS, CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS, JOIN_TOKENS_MAX,
@@ -30,7 +30,7 @@ use mlgw_formats::schema::{DutyPhase, NodeState};
 use mlgw_metadata::ProposeError;
 use mlgw_node::{
     ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeavingNode, NewToken,
-    NodeStatus, TokenError,
+    NodeStatus, SetStatus, TokenError,
 };
 use mlgw_wire::error::S3Error;
 use serde_json::Value;
@@ -124,9 +124,25 @@ pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Tim
         upgrade: status.upgrade.as_ref().map(upgrade_info),
         findings,
         copies: copies_info(copies),
+        sets: status.sets.sets.iter().map(set_info).collect(),
+        rebalance: status.sets.rebalance.as_ref().map(|rebalance| ClusterRebalanceInfo {
+            requested: Timestamp(rebalance.requested_ms).to_string(),
+            by: rebalance.by.clone(),
+        }),
+        moving_groups: status.sets.moving.clone(),
+        sets_wait: status.sets.waits.clone(),
         leaving: copies.leaving.iter().map(|leaving| leaving_info(leaving, &status.nodes)).collect(),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
+    }
+}
+
+fn set_info(set: &SetStatus) -> ClusterSetInfo {
+    ClusterSetInfo {
+        id: set.id,
+        nodes: set.nodes.iter().map(|node| node.get()).collect(),
+        groups: set.groups.clone(),
+        guests: set.guests.clone(),
     }
 }
 
@@ -145,6 +161,7 @@ fn copies_info(copies: &CopyStatus) -> ClusterCopiesInfo {
         below_bytes: counts.below_bytes,
         suspect_segments: counts.suspect_segments,
         open_segments: copies.open_segments,
+        off_set_segments: copies.off_set_segments,
     }
 }
 
@@ -155,6 +172,8 @@ fn leaving_info(leaving: &LeavingNode, nodes: &[NodeStatus]) -> ClusterLeavingIn
         segments: leaving.counts.segments,
         copied_segments: leaving.counts.copied_segments,
         open_segments: leaving.open_segments,
+        sets: leaving.sets,
+        votes: leaving.votes,
         done: leaving.is_done(),
         replaced_by: status.and_then(|node| node.replaced_by).map(NodeId::get),
     }

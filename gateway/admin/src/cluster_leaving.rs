@@ -113,7 +113,9 @@ impl From<LeaveError> for ApiError {
             LeaveError::AtUpstream { .. } => conflict("SegmentsAtUpstream"),
             LeaveError::DutyStays { .. } => conflict("ClusterVersion"),
             LeaveError::TooFewNodes { .. } => conflict("TooFewNodes"),
-            LeaveError::NotDraining { .. } | LeaveError::NotDrained { .. } => conflict("NodeNotDrained"),
+            LeaveError::NotDraining { .. } | LeaveError::NotDrained { .. } | LeaveError::InSets { .. } => {
+                conflict("NodeNotDrained")
+            }
             LeaveError::Answers { .. } | LeaveError::AnswersAnother { .. } => conflict("NodeAnswers"),
             LeaveError::Silent { .. } => conflict("NodeSilent"),
             LeaveError::Gateway { .. } => conflict("WrongNodeRole"),

@@ -6,11 +6,12 @@
 
 use super::process_figures::level;
 use mlgw_common::{ClockComparison, Timestamp};
-use mlgw_node::{ChannelTotals, ClusterNode, GroupStatus, NodeStatus};
+use mlgw_node::{ChannelTotals, ClusterNode, GroupStatus, NodeStatus, SetsStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     CLUSTER_BYTES, CLUSTER_CALLS, CLUSTER_CERTIFICATE, CLUSTER_CLOCK_SKEW, CLUSTER_CONNECTIONS,
-    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_NODES, CLUSTER_STREAMS, DUTY, DUTY_LEASE,
+    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_MOVING_GROUPS, CLUSTER_NODES, CLUSTER_SETS, CLUSTER_STREAMS,
+    DUTY, DUTY_LEASE,
 };
 
 /// Returns the metrics of a node of a cluster.
@@ -18,6 +19,7 @@ pub(super) fn connection_families(cluster: &ClusterNode, now: Timestamp) -> Vec<
     let (mut families, status) = (channel_families(&cluster.connections()), cluster.status());
     families.push(nodes_family(&status.nodes));
     families.push(groups_family(&status.groups));
+    families.extend(set_families(&status.sets));
     families.push(clock_family(status.clock));
     families.push(MetricFamily::single(DUTY, level(u64::from(cluster.acts_on_duty()))));
     families.push(MetricFamily::single(DUTY_LEASE, level(u64::from(cluster.has_duty()))));
@@ -63,6 +65,14 @@ fn groups_family(groups: &[GroupStatus]) -> MetricFamily {
     MetricFamily::new(CLUSTER_GROUPS).with(&["yes"], count(led)).with(&["no"], count(groups.len() - led))
 }
 
+/// Returns the number of sets of nodes, and that of the groups that move between them.
+fn set_families(sets: &SetsStatus) -> [MetricFamily; 2] {
+    [
+        MetricFamily::single(CLUSTER_SETS, level(sets.sets.len() as u64)),
+        MetricFamily::single(CLUSTER_MOVING_GROUPS, level(sets.moving.len() as u64)),
+    ]
+}
+
 /// Returns the remaining life of the certificate of this node.
 fn certificate_family(expires: Timestamp, now: Timestamp) -> MetricFamily {
     let remaining_ms = expires.as_millis().saturating_sub(now.as_millis());
@@ -86,9 +96,9 @@ fn clock_family(clock: ClockComparison) -> MetricFamily {
 
 #[cfg(test)]
 mod tests {
-    use super::{certificate_family, channel_families, clock_family, groups_family};
+    use super::{certificate_family, channel_families, clock_family, groups_family, set_families};
     use mlgw_common::{ClockComparison, NodeId, Timestamp};
-    use mlgw_node::{ChannelTotals, GroupStatus};
+    use mlgw_node::{ChannelTotals, GroupStatus, SetStatus, SetsStatus};
     use mlgw_telemetry::exposition::text;
 
     #[test]
@@ -132,6 +142,15 @@ mod tests {
         let groups = [group(Some(1), true), group(Some(1), false), group(None, true)];
         let text = text(vec![groups_family(&groups)]).unwrap();
         assert!(text.contains("{led=\"yes\"} 1\n") && text.contains("{led=\"no\"} 2\n"), "{text}");
+    }
+
+    #[test]
+    fn sets_and_moving_groups_are_counted() {
+        let set = |id| SetStatus { id, nodes: vec![NodeId(1)], groups: vec![1, 2], guests: vec![] };
+        let sets = SetsStatus { sets: vec![set(0), set(1)], moving: vec![1, 2, 3], ..SetsStatus::default() };
+        let text = text(set_families(&sets).into()).unwrap();
+        let has = |line: &str| text.contains(line);
+        assert!(has("\nmlgw_cluster_sets 2\n") && has("\nmlgw_cluster_moving_groups 3\n"), "{text}");
     }
 
     #[test]

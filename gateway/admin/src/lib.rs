@@ -12,6 +12,7 @@ mod change;
 mod cluster;
 mod cluster_authority;
 mod cluster_leaving;
+mod cluster_rebalance;
 mod connection_figures;
 mod context;
 mod dataset_figures;

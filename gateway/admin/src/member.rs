@@ -17,7 +17,8 @@ use super::signed::{AdminCaller, SignedHead, require_member_signature};
 use super::storage_figures::StorageFigures;
 use super::whole_status::whole_status;
 use super::{
-    ApiError, Backups, cluster, cluster_authority, cluster_leaving, disks, openapi, probes, status, store,
+    ApiError, Backups, cluster, cluster_authority, cluster_leaving, cluster_rebalance, disks, openapi,
+    probes, status, store,
 };
 use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRef, RawQuery, Request, State};
@@ -130,6 +131,7 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/disks/replace", post(disks::replace))
         .route("/v1/store/backup", get(store::show).post(store::start))
         .route("/v1/cluster/authority/rotate", post(cluster_authority::rotate))
+        .route("/v1/cluster/rebalance", post(cluster_rebalance::begin))
         .route("/v1/cluster/nodes/{node}/drain", post(cluster_leaving::drain))
         .route("/v1/cluster/nodes/{node}/undrain", post(cluster_leaving::undrain))
         .route("/v1/cluster/nodes/{node}/remove", post(cluster_leaving::remove))

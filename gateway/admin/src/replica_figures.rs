@@ -10,7 +10,7 @@ use mlgw_segments::hot::{HotTier, ReplicationStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_READ_BYTES,
-    REPLICA_REMOVED, SEGMENTS_BELOW_COPIES, SEGMENTS_SUSPECT,
+    REPLICA_REMOVED, SEGMENTS_BELOW_COPIES, SEGMENTS_OFF_SET, SEGMENTS_SUSPECT,
 };
 
 /// Returns what a storage node of a cluster exposes: the progress of the copies that it makes, and its reads
@@ -30,11 +30,12 @@ fn progress_families(progress: &ReplicationStatus, read_bytes: u64) -> Vec<Metri
     ]
 }
 
-/// Returns the numbers of segments with missing and with damaged copies.
-pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 2] {
+/// Returns the numbers of segments with missing and with damaged copies, and with copies outside of their set.
+pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 3] {
     [
         MetricFamily::single(SEGMENTS_BELOW_COPIES, level(copies.counts.below_segments)),
         MetricFamily::single(SEGMENTS_SUSPECT, level(copies.counts.suspect_segments)),
+        MetricFamily::single(SEGMENTS_OFF_SET, level(copies.off_set_segments)),
     ]
 }
 
@@ -55,7 +56,8 @@ mod tests {
             removed_replicas: 5,
             damaged_bytes: 6,
         };
-        let mut copies = CopyStatus { wanted: 3, open_segments: 10, ..CopyStatus::default() };
+        let mut copies =
+            CopyStatus { wanted: 3, open_segments: 10, off_set_segments: 11, ..CopyStatus::default() };
         (copies.counts.below_segments, copies.counts.suspect_segments) = (7, 8);
         let mut families = progress_families(&progress, 9);
         families.extend(copy_families(&copies));
@@ -69,6 +71,7 @@ mod tests {
             "mlgw_replica_read_bytes_total 9",
             "mlgw_segments_below_copies 7",
             "mlgw_segments_suspect 8",
+            "mlgw_segments_off_set 11",
         ] {
             assert!(text.lines().any(|exposed| exposed == line), "{line} is missing in\n{text}");
         }

@@ -3,22 +3,24 @@
 
 use super::openapi::{Binary, OpenMetrics, PlainText};
 use super::{
-    Admin, bindings, buckets, cluster, cluster_authority, cluster_leaving, datasets, decisions, dirty, disks,
-    drain, jobs, keys, migrations, objects, openapi, policy, policy_explain, policy_outcomes, policy_plan,
-    policy_trials, probes, settings, status, store, tiers, traces, upstreams, workload_plans, workloads,
+    Admin, bindings, buckets, cluster, cluster_authority, cluster_leaving, cluster_rebalance, datasets,
+    decisions, dirty, disks, drain, jobs, keys, migrations, objects, openapi, policy, policy_explain,
+    policy_outcomes, policy_plan, policy_trials, probes, settings, status, store, tiers, traces, upstreams,
+    workload_plans, workloads,
 };
 use axum::Router;
 use mlgw_api::{
     AccessPlanInfo, AccessPlanList, ApplyRequest, BackupStatus, BindRequest, BucketInfo, BucketPage,
-    CheckInfo, ClusterAuthorityChange, ClusterInfo, ClusterNodeChange, CompactRequest, CompactionInfo,
-    CreatedKey, DatasetInfo, DatasetList, DecisionList, DirtyInfo, DiscardResult, DrainNodeRequest,
-    EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList,
-    MigrationTarget, MovesInfo, NewAccessPlan, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo,
-    NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo,
-    PolicyOutcomes, PolicyTestResult, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest,
-    ReplaceDiskRequest, ReplaceNodeRequest, ReplacedDiskInfo, RollbackRequest, ScheduleRequest, SettingList,
-    SimulateRequest, SimulationRow, Status, TestRequest, TierDetail, TierList, TraceInfo, TraceList,
-    UpstreamInfo, UpstreamList, ValidateRequest, ValidationResult, WorkloadInfo, WorkloadList,
+    CheckInfo, ClusterAuthorityChange, ClusterInfo, ClusterNodeChange, ClusterRebalanceChange,
+    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionList, DirtyInfo,
+    DiscardResult, DrainNodeRequest, EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList,
+    JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewAccessPlan, NewBackup,
+    NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage,
+    PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyOutcomes, PolicyTestResult, QuotaRequest,
+    RefreshRequest, RefreshResult, RemoveNodeRequest, ReplaceDiskRequest, ReplaceNodeRequest,
+    ReplacedDiskInfo, RollbackRequest, ScheduleRequest, SettingList, SimulateRequest, SimulationRow, Status,
+    TestRequest, TierDetail, TierList, TraceInfo, TraceList, UpstreamInfo, UpstreamList, ValidateRequest,
+    ValidationResult, WorkloadInfo, WorkloadList,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -118,6 +120,13 @@ routes! {
     post "/v1/cluster/authority/rotate" => cluster_authority::rotate,
         202 ClusterAuthorityChange: "The replacement is under way",
         errors 404 "NotClustered", 409 "ClusterVersion";
+    /// Begin to rebalance the cluster: sets of nodes are created, and groups move to them.
+    ///
+    /// The leader of the system group carries it out and ends it. `GET /v1/cluster` has the progress. One that
+    /// is under way goes on.
+    post "/v1/cluster/rebalance" => cluster_rebalance::begin,
+        202 ClusterRebalanceChange: "The rebalance is under way",
+        errors 404 "NoCluster", 409 "ClusterVersion", 409 "NothingToMove", 503 "NotCurrent";
     /// Begin to drain a node of the cluster.
     ///
     /// Other nodes copy its segments and take its votes over. `GET /v1/cluster` has the progress.

@@ -37,6 +37,16 @@ pub struct ClusterInfo {
     pub copies: ClusterCopiesInfo,
     /// Storage nodes that are drained or being removed, sorted by id.
     pub leaving: Vec<ClusterLeavingInfo>,
+    /// Sets of storage nodes, sorted by id. Empty while every storage node is a member of every group.
+    pub sets: Vec<ClusterSetInfo>,
+    /// The rebalance that is under way; absent if there is none.
+    pub rebalance: Option<ClusterRebalanceInfo>,
+    /// Ids of the groups whose votes are moving to the nodes of their sets; only groups with a member on the
+    /// responding node are known.
+    pub moving_groups: Vec<u32>,
+    /// What the next change of the sets waits for; absent if none waits, and if the responding node is not in
+    /// the first set.
+    pub sets_wait: Option<String>,
     /// Nodes, sorted by id; those that were removed recently are included.
     pub nodes: Vec<ClusterNodeInfo>,
     /// Raft groups with a member on the responding node, sorted by id.
@@ -84,6 +94,38 @@ pub struct ClusterCopiesInfo {
     pub suspect_segments: u64,
     /// Number of open segments.
     pub open_segments: u64,
+    /// Number of sealed segments with a copy on a node outside of their set. Such copies are removed when the
+    /// nodes of the set have all copies.
+    pub off_set_segments: u64,
+}
+
+/// A set of storage nodes. The nodes of a group's set vote in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterSetInfo {
+    /// Id of the set; the nodes of set 0 also have the rows of all groups.
+    pub id: u32,
+    /// Ids of its nodes.
+    pub nodes: Vec<u64>,
+    /// Ids of its groups.
+    pub groups: Vec<u32>,
+    /// Ids of the groups that were in it: their objects may have bytes in segments of it.
+    pub guests: Vec<u32>,
+}
+
+/// A rebalance that is under way. It ends by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterRebalanceInfo {
+    /// Time of the request.
+    pub requested: String,
+    /// Access key that requested it.
+    pub by: String,
+}
+
+/// Answer to the request of a rebalance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterRebalanceChange {
+    /// True if a rebalance was under way before the request.
+    pub already_running: bool,
 }
 
 /// Segments that a storage node still has while it is drained or removed.
@@ -97,7 +139,12 @@ pub struct ClusterLeavingInfo {
     pub copied_segments: u64,
     /// Number of open segments with a copy on the node.
     pub open_segments: u64,
-    /// True if no segment needs the node any more.
+    /// Number of sets that the node is in. Another node takes its place in one after the other.
+    pub sets: u64,
+    /// Number of groups of objects in which the node votes; only groups with a member on the responding node
+    /// are counted. It gives up the votes that another node can take.
+    pub votes: u64,
+    /// True if no segment and no set needs the node any more.
     pub done: bool,
     /// Id of the node that takes its place; absent if none does. Such a node is removed by itself when it is
     /// done.

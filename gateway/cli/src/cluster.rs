@@ -2,10 +2,12 @@
 
 mod authority;
 mod leaving;
+mod sets;
 mod upgrade;
 
 pub use authority::rotate_ca;
 pub use leaving::{RemoveOptions, drain, remove, replace, undrain};
+pub use sets::{rebalance, rebalance_status};
 
 use super::client::Client;
 use super::figures::findings;
@@ -121,8 +123,10 @@ fn show(cluster: &ClusterInfo) -> String {
         ("membership", waits(cluster)),
         ("copies", copies(cluster)),
         ("open", open_segments(cluster)),
+        ("sets", sets::line(cluster)),
     ]);
     out += &leaving::lines(cluster);
+    out += &sets::table(cluster);
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
     let head = &["NODE", "NAME", "ADDRESS", "ROLE", "STATE", "ANSWERS", "FREE", "USED", "BUILD", "JOINED"];
     out += &format!("\n{}", columns(head, &nodes));
@@ -284,6 +288,10 @@ mod tests {
             upgrade: None,
             findings: vec![],
             leaving: vec![],
+            sets: vec![],
+            rebalance: None,
+            moving_groups: vec![],
+            sets_wait: None,
             copies: ClusterCopiesInfo {
                 wanted: 1,
                 segments: 120,
@@ -349,6 +357,7 @@ mod tests {
             "membership   waits: node 2 is ready to vote: add a third node, and both get a vote\n",
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
             "open         2 segments, on one node alone\n",
+            "sets         none: every storage node is a member of every group\n",
             "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    FREE       USED      BUILD  JOINED\n",
             "1     n1    10.0.0.1:9002  storage  active  this node  100.0 GiB  28.0 GiB  0.1.0  2026-",
             "2     n2    10.0.0.2:9002  gateway  active  yes        -          -         0.1.0  2026-",

@@ -29,6 +29,12 @@ pub(super) enum ClusterCommand {
     Status,
     /// Replace the authority that signs the certificates of the nodes, while the cluster serves.
     RotateCa,
+    /// Spread groups and segments over more than three storage nodes: create sets of nodes, and move groups.
+    Rebalance {
+        /// Begin nothing: print the sets, and what is left to do.
+        #[arg(long)]
+        status: bool,
+    },
     /// Empty a node, so that it can be removed: others copy its segments and take its votes over.
     Drain {
         /// Id of the node.
@@ -81,6 +87,8 @@ pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<
         ClusterCommand::Join(args) => join::run(args, out),
         ClusterCommand::Status => run_async(cluster::status(global, out)),
         ClusterCommand::RotateCa => run_async(cluster::rotate_ca(global, out)),
+        ClusterCommand::Rebalance { status: false } => run_async(cluster::rebalance(global, out)),
+        ClusterCommand::Rebalance { status: true } => run_async(cluster::rebalance_status(global, out)),
         ClusterCommand::Drain { node, to_copies } => run_async(cluster::drain(global, out, node, to_copies)),
         ClusterCommand::Undrain { node } => run_async(cluster::undrain(global, out, node)),
         ClusterCommand::Remove { node, lost } => {

@@ -171,6 +171,8 @@ mod tests {
             "cluster join --seed h:1",
             "cluster status --endpoint http://h:1",
             "cluster rotate-ca",
+            "cluster rebalance",
+            "cluster rebalance --status --output json",
             "cluster drain 2 --to-copies 2",
             "cluster undrain 2",
             "cluster remove 2 --lost --yes",

@@ -124,6 +124,10 @@ metrics! {
          the others"
     CLUSTER_GROUPS: Gauge "mlgw_cluster_groups" ["led"]
         "Raft groups with a member on this node, by whether it knows a leader and most voters answer: yes, no"
+    CLUSTER_SETS: Gauge "mlgw_cluster_sets" []
+        "Sets of storage nodes; 0 while every storage node is a member of every group"
+    CLUSTER_MOVING_GROUPS: Gauge "mlgw_cluster_moving_groups" []
+        "Groups with a member on this node whose votes are not on the nodes of their set: they are moving"
     CLUSTER_CERTIFICATE: Gauge "mlgw_cluster_certificate_remaining_seconds" []
         "Time until the certificate of this node expires; negative afterwards. It is renewed much earlier"
     CLUSTER_CONNECTIONS: Gauge "mlgw_cluster_connections" ["channel"]
@@ -235,6 +239,9 @@ metrics! {
     REPLICA_REMOVED: Counter "mlgw_replica_removed_total" []
         "Files of copies that this storage node removed, because their segment was removed or enough other \
          nodes have it"
+    SEGMENTS_OFF_SET: Gauge "mlgw_segments_off_set" []
+        "Sealed segments of the cluster with a copy on a node outside of their set: it is removed when the \
+         nodes of the set have all copies; exposed by the duty node alone"
     SEGMENTS_BELOW_COPIES: Gauge "mlgw_segments_below_copies" []
         "Sealed segments with fewer intact copies than wanted, on 3 nodes or on all storage nodes if there \
          are fewer; exposed by the duty node of a cluster"

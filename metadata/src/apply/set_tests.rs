@@ -3,13 +3,13 @@
 use super::membership_tests::{SystemGroup, remove};
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
-use mlgw_common::limits::{GROUP_ID_MAX, GUEST_SETS_MAX, NODE_GROUPS_MAX, SETS_MAX};
+use mlgw_common::limits::{GROUP_ID_MAX, GUEST_SETS_MAX, NODE_GROUPS_MAX, NODE_TEXT_BYTES_MAX, SETS_MAX};
 use mlgw_formats::command::{
-    AssignGroup, Change, CreateSegment, PutPartition, PutSet, Reject, RemoveSegment, Reply, SealSegment,
-    SetNodeRole,
+    AssignGroup, Change, CreateSegment, EndRebalance, PutPartition, PutSet, Reject, RemoveSegment, Reply,
+    RequestRebalance, SealSegment, SetNodeRole,
 };
 use mlgw_formats::schema::set::{group_row, row};
-use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState, decode, encode, node};
+use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState, Rebalance, decode, encode, node};
 
 const DONE: Result<Reply, Reject> = Ok(Reply::Done);
 
@@ -184,4 +184,27 @@ fn a_segment_is_removed_when_each_group_has_released_it_that_may_refer_to_it_by_
     assert_eq!(group.apply(remove(of_first_set, &[1, 2, 3])), DONE, "every group may refer to it");
     let create = CreateSegment { node: 1, set: 9, ..CreateSegment::default() };
     assert_eq!(group.apply(Change::CreateSegment(create)), Err(Reject::NoSuchSet { set: 9 }));
+}
+
+#[test]
+fn a_rebalance_ends_unless_it_was_requested_again() {
+    let mut group = nodes(1);
+    let rebalance = |requested_ms| Rebalance { requested_ms, by: "AK".into() };
+    let request =
+        |requested_ms| Change::RequestRebalance(RequestRebalance { rebalance: rebalance(requested_ms) });
+    let end = |requested_ms| Change::EndRebalance(EndRebalance { rebalance: rebalance(requested_ms) });
+    let known = |group: &SystemGroup| {
+        let row = group.rows.get(&Rebalance::row()).unwrap();
+        row.map(|value| decode::<Rebalance>(&value).unwrap().requested_ms)
+    };
+    let long = Rebalance { requested_ms: 1, by: "x".repeat(NODE_TEXT_BYTES_MAX + 1) };
+    assert!(is_malformed(&group.apply(Change::RequestRebalance(RequestRebalance { rebalance: long }))));
+    assert_eq!((group.apply(end(5)), known(&group)), (DONE, None), "there is none");
+    for requested_ms in [5, 5, 6] {
+        assert_eq!((group.apply(request(requested_ms)), known(&group)), (DONE, Some(requested_ms)));
+    }
+    assert_eq!((group.apply(end(5)), known(&group)), (DONE, Some(6)), "the end of the earlier request");
+    for _ in 0..2 {
+        assert_eq!((group.apply(end(6)), known(&group)), (DONE, None));
+    }
 }

@@ -55,6 +55,12 @@ impl Catalogue {
         self.inner.groups.all().iter().map(|group| group.id).collect()
     }
 
+    /// Ids of the groups that hold objects or may get some, also of those without a member on this node.
+    #[must_use]
+    pub fn object_groups(&self) -> BTreeSet<u32> {
+        self.inner.object_groups()
+    }
+
     /// Voters of a group as this node knows them; empty without a member of the group.
     #[must_use]
     pub fn voters(&self, group: u32) -> BTreeSet<NodeId> {

@@ -17,7 +17,7 @@ use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
     Bucket, BucketState, Credential, Dataset, Duty, GroupSet, Job, Node, NodeSet, Partition, PolicyVersion,
-    SegmentRecord, decode, job, partition, segment,
+    Rebalance, SegmentRecord, decode, job, partition, segment,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,6 +31,9 @@ const CLUSTER_VERSION_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::ClusterVersio
 
 /// Key of the row with the duty node.
 const DUTY_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::Duty as u8];
+
+/// Key of the row with the rebalance that is requested.
+const REBALANCE_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::Rebalance as u8];
 
 /// Key of the row with the next node's id.
 const NEXT_NODE_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::NextNode as u8];
@@ -59,6 +62,8 @@ pub(crate) struct Resident {
     pub(super) known_version: u32,
     cluster_version: AtomicU32,
     duty: RwLock<Duty>,
+    /// The rebalance that is requested.
+    rebalance: RwLock<Option<Arc<Rebalance>>>,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     /// Upstreams of the remote-backed buckets; `None` from a change of `buckets` until they are read again.
     /// Locked before `buckets`.
@@ -87,7 +92,8 @@ pub(crate) struct Resident {
     pub(crate) bucket_changed: Notify,
     /// Wakes waiters for a change of a dataset or a job.
     pub(super) job_changed: Notify,
-    /// Wakes waiters for a change of a node, of the duty node, of a set or of the set of a group.
+    /// Wakes waiters for a change of a node, of the duty node, of a set, of the set of a group or of the
+    /// rebalance.
     pub(super) node_changed: Notify,
     /// Wakes the duty node to resume a saga that broke off.
     pub(super) saga_broken: Notify,
@@ -108,6 +114,7 @@ impl Resident {
             known_version,
             cluster_version: AtomicU32::new(FIRST_CLUSTER_VERSION),
             duty: RwLock::new(Duty::FIRST),
+            rebalance: RwLock::default(),
             buckets: RwLock::default(),
             bound_upstreams: Mutex::default(),
             credentials: RwLock::default(),
@@ -195,6 +202,16 @@ impl Resident {
 
     fn set_duty(&self, row: &[u8]) -> Result<(), StoreError> {
         *self.duty.write() = decode(row)?;
+        Ok(())
+    }
+
+    /// The rebalance that is requested.
+    pub(super) fn rebalance(&self) -> Option<Arc<Rebalance>> {
+        self.rebalance.read().clone()
+    }
+
+    fn set_rebalance(&self, row: Option<&[u8]>) -> Result<(), StoreError> {
+        *self.rebalance.write() = row.map(|row| decode(row).map(Arc::new)).transpose()?;
         Ok(())
     }
 
@@ -393,6 +410,10 @@ impl Watcher for Resident {
             self.set_duty(row)?;
             self.node_changed.notify_waiters();
         }
+        if let Some(row) = changes.get(REBALANCE_ROW.as_slice()) {
+            self.set_rebalance(row.as_deref())?;
+            self.node_changed.notify_waiters();
+        }
         for (row, change) in resident_changes(changes) {
             self.set(row, change.as_deref())?;
         }
@@ -415,6 +436,7 @@ impl Watcher for Resident {
         if let Some(row) = rows.get(&DUTY_ROW)? {
             self.set_duty(&row)?;
         }
+        self.set_rebalance(rows.get(&REBALANCE_ROW)?.as_deref())?;
         // Each map is replaced as a whole: no reader misses a row meanwhile, and so denies what exists.
         let fresh = Self::new(self.node, self.known_version, FRESH_OBJECTS_BYTES);
         let families = [

@@ -1,10 +1,11 @@
-//! Sets of storage nodes, and the sets of object groups, from memory. Both follow the rows of group 0.
+//! Sets of storage nodes, the sets of object groups, and the rebalance that is requested, from memory. They
+//! follow the rows of group 0.
 
 use super::{BarrierScope, Catalogue, ProposeError};
 use mlgw_common::{BucketId, NodeId, ObjectKey};
-use mlgw_formats::command::{AssignGroup, Change, Command, PutSet};
+use mlgw_formats::command::{AssignGroup, Change, Command, EndRebalance, PutSet, RequestRebalance};
 use mlgw_formats::schema::set::FIRST_SET;
-use mlgw_formats::schema::{GroupSet, NodeSet};
+use mlgw_formats::schema::{GroupSet, NodeSet, Rebalance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -109,6 +110,32 @@ impl Catalogue {
         let assign = Change::AssignGroup(AssignGroup { group, set, changes });
         self.propose(Command::from(assign)).await.map(drop)
     }
+
+    /// The rebalance that is requested; `None` without one. [`Catalogue::node_changed`] reports its changes.
+    #[must_use]
+    pub fn rebalance(&self) -> Option<Arc<Rebalance>> {
+        self.inner.resident.rebalance()
+    }
+
+    /// Requests a rebalance in the name of `by`. It replaces one that was requested before.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn request_rebalance(&self, by: &str) -> Result<(), ProposeError> {
+        let requested_ms = self.inner.clock.now().as_millis();
+        let rebalance = Rebalance { requested_ms, by: by.to_owned() };
+        let request = Change::RequestRebalance(RequestRebalance { rebalance });
+        self.propose(Command::from(request)).await.map(drop)
+    }
+
+    /// Ends a rebalance, unless another one was requested meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn end_rebalance(&self, rebalance: Rebalance) -> Result<(), ProposeError> {
+        let end = Change::EndRebalance(EndRebalance { rebalance });
+        self.propose(Command::from(end)).await.map(drop)
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +164,12 @@ mod tests {
         let changed = catalogue.node_changed();
         catalogue.assign_group(3, 1, 0).await.unwrap();
         changed.await;
+        assert_eq!(catalogue.rebalance(), None);
+        let changed = catalogue.node_changed();
+        catalogue.request_rebalance("AK").await.unwrap();
+        changed.await;
+        let requested = catalogue.rebalance();
+        assert!(requested.as_ref().is_some_and(|of| of.by == "AK" && of.requested_ms > 0), "{requested:?}");
         let late = catalogue.assign_group(3, 0, 0).await;
         assert_eq!(late, Err(ProposeError::Rejected(Reject::GroupAssigned { group: 3 })));
         let (sets, groups) = (catalogue.sets(), catalogue.group_sets());
@@ -146,6 +179,11 @@ mod tests {
 
         let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
         assert_eq!((catalogue.sets(), catalogue.group_sets()), (sets, groups));
+        assert_eq!(catalogue.rebalance(), requested);
+        let changed = catalogue.node_changed();
+        catalogue.end_rebalance(requested.unwrap().as_ref().clone()).await.unwrap();
+        changed.await;
+        assert_eq!(catalogue.rebalance(), None);
         catalogue.shutdown().await;
     }
 

@@ -29,8 +29,8 @@ use mlgw_formats::schema::meta::{Member, MembershipRecord, MetaRow, Voters};
 use mlgw_formats::schema::partition::{PartitionStart, parse_row_key};
 use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{
-    Bucket, BucketState, Duty, DutyPhase, Job, JobState, Mirror, Node, Partition, Replica, SegmentRecord,
-    SegmentState, bucket, decode, encode, node,
+    Bucket, BucketState, Duty, DutyPhase, Job, JobState, Mirror, Node, Partition, Rebalance, Replica,
+    SegmentRecord, SegmentState, bucket, decode, encode, node,
 };
 use mlgw_formats::store_files;
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,6 +191,7 @@ fn system_changes(
     let own = Node { id: NodeId::SINGLE.0, joined_ms: recovery.now.as_millis(), ..Node::default() };
     changes.insert(node::row(NodeId::SINGLE), Some(encode(&own)));
     changes.insert(MetaRow::NextNode.row(), None);
+    changes.insert(Rebalance::row(), None);
     changes.extend(timeline_changes(recovery.lineage.own, state)?);
     changes.extend(duty_changes(state)?);
     for (key, value) in state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)? {
@@ -269,8 +270,8 @@ mod tests {
     use mlgw_formats::schema::partition::{PartitionStart, row_key};
     use mlgw_formats::schema::{
         AuthorityRecord, Bucket, BucketState, Duty, DutyPhase, Extent, GroupSet, Job, JobState,
-        JoinTokenRecord, Mirror, Node, NodeSet, NodeState, Partition, Replica, SegmentRecord, SegmentState,
-        authority, bucket, decode, encode, job, join_token, node, segment, set,
+        JoinTokenRecord, Mirror, Node, NodeSet, NodeState, Partition, Rebalance, Replica, SegmentRecord,
+        SegmentState, authority, bucket, decode, encode, job, join_token, node, segment, set,
     };
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -308,6 +309,7 @@ mod tests {
         put(&mut rows, join_token::row(9), &JoinTokenRecord::default());
         put(&mut rows, set::row(0), &NodeSet { id: 0, nodes: vec![1, 2, 3], changes: 1 });
         put(&mut rows, set::group_row(1), &GroupSet::first(1));
+        put(&mut rows, Rebalance::row(), &Rebalance::default());
         put(&mut rows, MetaRow::NextNode.row(), &Counter { next: 4 });
         put(&mut rows, MetaRow::NextBody.row(), &Counter { next: 500 });
         put(&mut rows, MetaRow::NextSegment.row(), &Counter { next: 60 });
@@ -332,6 +334,7 @@ mod tests {
         let count = |family: Family| rows.range(&family.start(), &family.end(), 10).unwrap().len();
         assert_eq!([Family::Node, Family::Authority, Family::JoinToken].map(count), [1, 0, 0]);
         assert_eq!([Family::Set, Family::GroupSet].map(count), [0, 0]);
+        assert_eq!(rows.get(&Rebalance::row()).unwrap(), None);
         let counter = |row: MetaRow| {
             let value = rows.get(&row.row()).unwrap();
             value.map(|value| decode::<Counter>(&value).unwrap().next)

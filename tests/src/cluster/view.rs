@@ -17,6 +17,10 @@ pub(super) struct ClusterView {
     pub(super) upgrade: Option<UpgradeView>,
     pub(super) copies: CopiesView,
     pub(super) leaving: Vec<LeavingView>,
+    pub(super) sets: Vec<SetView>,
+    pub(super) rebalance: Option<RebalanceView>,
+    pub(super) moving_groups: Vec<u32>,
+    pub(super) sets_wait: Option<String>,
     pub(super) nodes: Vec<NodeView>,
     pub(super) groups: Vec<GroupView>,
 }
@@ -59,6 +63,17 @@ pub(super) struct LeavingView {
     pub(super) node: usize,
     pub(super) done: bool,
 }
+
+/// A set of nodes.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct SetView {
+    pub(super) nodes: Vec<usize>,
+    pub(super) groups: Vec<u32>,
+}
+
+/// A rebalance that is under way.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct RebalanceView {}
 
 /// A node.
 #[derive(Debug, Deserialize)]

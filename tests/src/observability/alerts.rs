@@ -403,8 +403,8 @@ fn with_a_lost_disk() -> Vec<AlertStory> {
     vec![AlertStory::of_condition(&["MlgwSegmentDirectoryRefused"], before, scrape())]
 }
 
-/// Stops two of three nodes. A clock that deviates is caused by the tests of the cluster, and a certificate
-/// would have to be eleven months old, so both are synthetic.
+/// Stops two of three nodes. A clock that deviates and a group that moves are caused by the tests of the
+/// cluster, and a certificate would have to be eleven months old, so these are synthetic.
 fn without_a_majority() -> Vec<AlertStory> {
     let mut cluster = TestCluster::three();
     let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));
@@ -425,6 +425,7 @@ fn without_a_majority() -> Vec<AlertStory> {
     let skewed = with(&before, "mlgw_cluster_clock_skew_seconds", -0.6);
     let days = 29.0 * 24.0 * 3600.0;
     let expiring = with(&before, "mlgw_cluster_certificate_remaining_seconds", days);
+    let moving = with(&before, "mlgw_cluster_moving_groups", 1.0);
     cluster.stop(2);
     cluster.stop(3);
     cluster_testbed::wait_until("the node knows that it is alone", || {
@@ -437,6 +438,7 @@ fn without_a_majority() -> Vec<AlertStory> {
     vec![
         AlertStory::of_condition(&["MlgwClockSkew"], before.clone(), skewed),
         AlertStory::of_condition(&["MlgwCertificateExpires"], before.clone(), expiring),
+        AlertStory::of_condition(&["MlgwGroupMovesLong"], before.clone(), moving),
         AlertStory::of_condition(
             &["MlgwNodeUnreachable", "MlgwGroupWithoutLeader", "MlgwNoDutyNode"],
             before,

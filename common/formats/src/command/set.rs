@@ -1,4 +1,6 @@
-//! Commands of sets of nodes. Both are of group 0 and of cluster version 6.
+//! Commands of sets of nodes. All are of group 0 and of cluster version 6.
+
+use crate::schema::Rebalance;
 
 /// Creates a set, or replaces its nodes, if it was changed the expected number of times: compare and set.
 /// Repeatable. Replies with [`Reply::Done`](super::Reply::Done).
@@ -29,4 +31,22 @@ pub struct AssignGroup {
     /// Expected number of changes; 0 for a group that was never assigned.
     #[prost(uint64, tag = "3")]
     pub changes: u64,
+}
+
+/// Requests a rebalance: it replaces one that was requested before and has not ended. Repeatable. Replies with
+/// [`Reply::Done`](super::Reply::Done).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RequestRebalance {
+    /// The request.
+    #[prost(message, required, tag = "1")]
+    pub rebalance: Rebalance,
+}
+
+/// Ends a rebalance, unless another one was requested meanwhile: then it changes nothing. Repeatable. Replies
+/// with [`Reply::Done`](super::Reply::Done).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct EndRebalance {
+    /// The request that is done.
+    #[prost(message, required, tag = "1")]
+    pub rebalance: Rebalance,
 }

@@ -1,6 +1,6 @@
 //! State of a group's Raft log and id counters. Rows: `meta`, one each for the applied log id, the
-//! membership, the counters of ids, the key of upload ids, the timelines, the cluster's version and its duty
-//! node.
+//! membership, the counters of ids, the key of upload ids, the timelines, the cluster's version, its duty
+//! node and its rebalance.
 //!
 //! The applied log id and the membership are written in the same batch as the changes of that entry, so that
 //! any flushed state names the last entry that it contains.
@@ -37,6 +37,8 @@ pub enum MetaRow {
     NextNode = 12,
     /// The duty node (group 0), as a [`Duty`](super::Duty). Absent until it changes for the first time.
     Duty = 13,
+    /// The rebalance that is requested (group 0), as a [`Rebalance`](super::Rebalance). Absent without one.
+    Rebalance = 14,
 }
 
 impl MetaRow {

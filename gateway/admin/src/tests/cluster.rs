@@ -13,19 +13,21 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use mlgw_api::{
     ClusterCopiesInfo, ClusterDutyPhase, ClusterLeavingInfo, ClusterMemberPart, ClusterNodeRole,
-    ClusterNodeState, ClusterUpgradeInfo, DrainNodeRequest, Health, NewJoinTokenInfo,
+    ClusterNodeState, ClusterRebalanceInfo, ClusterSetInfo, ClusterUpgradeInfo, DrainNodeRequest, Health,
+    NewJoinTokenInfo,
 };
 use mlgw_common::limits::CERTIFICATE_ALERT_DAYS;
 use mlgw_common::{ClockComparison, ClusterId, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::node_load::NodeLoad;
-use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState};
+use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState, Rebalance};
 use mlgw_metadata::{BarrierError, ProposeError};
 use mlgw_node::{
     AdminCall, AdminCallError, ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus,
-    LeaveError, LeavingCounts, LeavingNode, NewToken, NodeStatus,
+    LeaveError, LeavingCounts, LeavingNode, NewToken, NodeStatus, RebalanceError, SetStatus, SetsStatus,
 };
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tower::ServiceExt as _;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -71,6 +73,7 @@ pub(super) fn healthy() -> ClusterStatus {
             },
             GroupStatus { id: 1, leader: Some(NodeId(1)), has_majority: true, members: vec![] },
         ],
+        sets: SetsStatus::default(),
         waits: None,
         clock: ClockComparison::Compared { skew_ms: -500 },
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
@@ -103,7 +106,7 @@ fn a_node_with_other_settings_is_a_finding_and_an_upgrade_is_none() {
 
 #[test]
 fn copies_are_counted_and_missing_ones_are_no_finding() {
-    let mut copies = CopyStatus { wanted: 2, open_segments: 6, ..CopyStatus::default() };
+    let mut copies = CopyStatus { wanted: 2, open_segments: 6, off_set_segments: 2, ..CopyStatus::default() };
     let counts = &mut copies.counts;
     (counts.segments, counts.bytes) = (120, 7_000);
     (counts.below_segments, counts.below_bytes, counts.suspect_segments) = (4, 300, 1);
@@ -117,6 +120,7 @@ fn copies_are_counted_and_missing_ones_are_no_finding() {
         below_bytes: 300,
         suspect_segments: 1,
         open_segments: 6,
+        off_set_segments: 2,
     };
     assert_eq!(info.copies, expected);
     assert_eq!(info.findings, []);
@@ -125,7 +129,7 @@ fn copies_are_counted_and_missing_ones_are_no_finding() {
 #[test]
 fn nodes_that_leave_are_described_and_lost_segments_are_a_finding() {
     let counts = LeavingCounts { segments: 120, copied_segments: 12 };
-    let leaving = LeavingNode { node: NodeId(2), counts, open_segments: 1 };
+    let leaving = LeavingNode { node: NodeId(2), counts, open_segments: 1, sets: 2, votes: 3 };
     let lost = (1..=9).map(SegmentId).collect();
     let copies = CopyStatus { leaving: vec![leaving], lost, ..CopyStatus::default() };
     let info = cluster_info(&healthy(), &copies, NOW);
@@ -136,6 +140,8 @@ fn nodes_that_leave_are_described_and_lost_segments_are_a_finding() {
         segments,
         copied_segments,
         open_segments: 1,
+        sets: 2,
+        votes: 3,
         done: false,
         replaced_by: None,
     };
@@ -144,6 +150,37 @@ fn nodes_that_leave_are_described_and_lost_segments_are_a_finding() {
     assert_eq!(found.severity, Health::Critical);
     assert!(found.what.starts_with("9 segments were only on nodes that were removed"), "{}", found.what);
     assert!(found.what.ends_with("…."), "{}", found.what);
+}
+
+#[test]
+fn sets_and_what_moves_between_them_are_described() {
+    let set = SetStatus { id: 1, nodes: [4, 5, 1].map(NodeId).into(), groups: vec![2], guests: vec![3] };
+    let rebalance = Rebalance { requested_ms: 0, by: "AK".into() };
+    let sets = SetsStatus {
+        sets: vec![set],
+        rebalance: Some(Arc::new(rebalance)),
+        moving: vec![2],
+        waits: Some("group 2 is moving".into()),
+    };
+    let info = cluster_info(&ClusterStatus { sets, ..healthy() }, &CopyStatus::default(), NOW);
+    assert_schema_of("ClusterInfo", &info);
+    let expected = ClusterSetInfo { id: 1, nodes: vec![4, 5, 1], groups: vec![2], guests: vec![3] };
+    assert_eq!((info.sets, info.moving_groups), (vec![expected], vec![2]));
+    assert_eq!(info.sets_wait.as_deref(), Some("group 2 is moving"));
+    let requested = "1970-01-01T00:00:00.000Z".into();
+    assert_eq!(info.rebalance, Some(ClusterRebalanceInfo { requested, by: "AK".into() }));
+}
+
+#[test]
+fn a_rebalance_that_does_not_begin_is_refused_with_the_reason() {
+    let refused = ApiError::from(RebalanceError::TooFewNodes { active: 3 });
+    assert_eq!((refused.status, refused.code), (StatusCode::CONFLICT, "NothingToMove"));
+    let expected = "Nothing to move: the cluster has 3 active storage nodes, and with up to 3 each of them has \
+                    all groups and segments: add a node first.";
+    assert_eq!(refused.message, expected);
+    let refused = ApiError::from(RebalanceError::Version { has: 5 });
+    assert_eq!((refused.status, refused.code), (StatusCode::CONFLICT, "ClusterVersion"));
+    assert!(refused.message.contains("upgrade every node"), "{}", refused.message);
 }
 
 #[test]
@@ -165,6 +202,7 @@ fn each_refusal_of_a_node_that_leaves_has_its_code() {
         (LeaveError::TooFewNodes { node, left: 2, copies: 3 }, 409, "TooFewNodes"),
         (LeaveError::NotDraining { node }, 409, "NodeNotDrained"),
         (LeaveError::NotDrained { node, segments: 3 }, 409, "NodeNotDrained"),
+        (LeaveError::InSets { node, sets: 2 }, 409, "NodeNotDrained"),
         (LeaveError::Answers { node }, 409, "NodeAnswers"),
         (ProposeError::Rejected(Reject::LastStorageNode { node: 2 }).into(), 409, "WrongNodeState"),
         (ProposeError::NotLeader { leader: None }.into(), 503, "ServiceUnavailable"),
@@ -193,6 +231,7 @@ async fn a_server_without_peers_has_no_cluster_and_no_tokens() {
         (Method::GET, "/v1/cluster"),
         (Method::POST, "/v1/cluster/tokens"),
         (Method::POST, "/v1/cluster/authority/rotate"),
+        (Method::POST, "/v1/cluster/rebalance"),
         (Method::POST, "/v1/disks/replace"),
         (Method::POST, "/v1/cluster/nodes/2/drain"),
         (Method::POST, "/v1/cluster/nodes/2/undrain"),

@@ -6,16 +6,17 @@ use mlgw_api::{
     BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterAuthorityChange, ClusterCopiesInfo,
     ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
     ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeReport, ClusterNodeRole,
-    ClusterNodeState, ClusterUpgradeInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
-    DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
-    DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult,
-    DrainNodeRequest, ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest,
-    KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset,
-    NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo,
-    PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo,
-    ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SilentNode,
-    SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep,
-    UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
+    ClusterNodeState, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterSetInfo, ClusterUpgradeInfo,
+    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList,
+    DatasetReadiness, DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult,
+    DecisionTrigger, DirtyInfo, DiscardResult, DrainNodeRequest, ExtentInfo, ExtentState, Health,
+    HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo,
+    NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation,
+    ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest,
+    RefreshResult, RemoveNodeRequest, ReplacedDiskInfo, ResidencyInfo, ResidencyTier, ScheduleInfo,
+    ScheduleRequest, SettingInfo, SettingList, SilentNode, SourceInfo, TierDetail, TierInfo, TierList,
+    TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner,
+    UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -269,6 +270,10 @@ fn a_cluster_matches_its_schema() {
         findings: vec![],
         copies: ClusterCopiesInfo::default(),
         leaving: vec![],
+        sets: vec![],
+        rebalance: None,
+        moving_groups: vec![],
+        sets_wait: None,
         nodes: vec![node, other],
         groups: vec![ClusterGroupInfo { id: 0, leader: None, members: vec![] }],
     };
@@ -280,6 +285,8 @@ fn a_cluster_matches_its_schema() {
         segments: 3,
         copied_segments: 2,
         open_segments: 1,
+        sets: 2,
+        votes: 1,
         done: false,
         replaced_by: Some(4),
     };
@@ -289,6 +296,10 @@ fn a_cluster_matches_its_schema() {
         authority_change: Some(rotation),
         upgrade: Some(ClusterUpgradeInfo { version: 6, without: vec![3] }),
         leaving: vec![leaving],
+        sets: vec![ClusterSetInfo { id: 0, nodes: vec![1, 2, 3], groups: vec![1], guests: vec![2] }],
+        rebalance: Some(ClusterRebalanceInfo { requested: "t".into(), by: "AK".into() }),
+        moving_groups: vec![1],
+        sets_wait: Some("w".into()),
         duty: Some(1),
         duty_term: 4,
         duty_phase: ClusterDutyPhase::Ended,
@@ -307,6 +318,7 @@ fn changes_of_a_cluster_match_their_schemas() {
     let rotation =
         ClusterAuthorityChange { authority: 2, without_trust: vec![3], without_certificate: vec![1, 3] };
     assert_schema_of("ClusterAuthorityChange", &rotation);
+    assert_schema_of("ClusterRebalanceChange", &ClusterRebalanceChange { already_running: true });
     let replaced = ReplacedDiskInfo { directory: "d".into(), copied_again: 2, lost: vec![7] };
     assert_schema_of("ReplacedDiskInfo", &replaced);
     let token = NewJoinTokenInfo { token: "t".into(), id: "i".into(), expires: "e".into() };

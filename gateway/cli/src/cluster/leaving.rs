@@ -123,7 +123,9 @@ pub(super) fn lines(cluster: &ClusterInfo) -> String {
 }
 
 fn progress(cluster: &ClusterInfo, leaving: &ClusterLeavingInfo) -> String {
-    let ClusterLeavingInfo { node, segments, copied_segments, open_segments, done, replaced_by } = *leaving;
+    let ClusterLeavingInfo {
+        node, segments, copied_segments, open_segments, sets, done, replaced_by, ..
+    } = *leaving;
     let is_draining = |of: &ClusterNodeInfo| of.id == node && of.state == ClusterNodeState::Draining;
     let is_draining = cluster.nodes.iter().any(is_draining);
     match (done, is_draining) {
@@ -141,7 +143,11 @@ fn progress(cluster: &ClusterInfo, leaving: &ClusterLeavingInfo) -> String {
                 open => format!("; {} to seal", counted(open, "open segment")),
             };
             let total = counted(segments, "segment");
-            format!("node {node} is {word}: {copied_segments} of {total} have copies elsewhere{open}")
+            let sets = match sets {
+                0 => String::new(),
+                sets => format!("; in {} yet", counted(sets, "set")),
+            };
+            format!("node {node} is {word}: {copied_segments} of {total} have copies elsewhere{open}{sets}")
         }
     }
 }
@@ -159,6 +165,8 @@ mod tests {
             segments,
             copied_segments: 12,
             open_segments,
+            sets: 0,
+            votes: 0,
             done,
             replaced_by: None,
         }];
@@ -179,12 +187,32 @@ mod tests {
     }
 
     #[test]
+    fn the_sets_of_a_node_that_leaves_are_shown() {
+        let leaving = ClusterLeavingInfo {
+            node: 2,
+            segments: 0,
+            copied_segments: 0,
+            open_segments: 0,
+            sets: 2,
+            votes: 1,
+            done: false,
+            replaced_by: None,
+        };
+        let mut cluster = ClusterInfo { leaving: vec![leaving], ..cluster() };
+        cluster.nodes[1].state = ClusterNodeState::Draining;
+        let expected = "node 2 is draining: 0 of 0 segments have copies elsewhere; in 2 sets yet\n";
+        assert_eq!(lines(&cluster), expected);
+    }
+
+    #[test]
     fn a_replaced_node_needs_no_further_command() {
         let leaving = ClusterLeavingInfo {
             node: 2,
             segments: 0,
             copied_segments: 0,
             open_segments: 0,
+            sets: 0,
+            votes: 0,
             done: true,
             replaced_by: Some(4),
         };

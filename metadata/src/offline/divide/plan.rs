@@ -222,6 +222,7 @@ mod tests {
             MetaRow::EarlierTimelines,
             MetaRow::ClusterVersion,
             MetaRow::Duty,
+            MetaRow::Rebalance,
         ] {
             assert!(!has(row), "{row:?}");
             assert!(PLAN.system_value(&row.row(), b"").unwrap().is_some());
