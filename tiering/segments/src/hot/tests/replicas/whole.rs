@@ -4,7 +4,7 @@ use super::super::{append, bytes_of, chunk};
 use super::testbed::{SourceFault, TestNodes, payload_at, two_holders};
 use crate::hot::{WholeSegmentError, is_whole};
 use mlgw_common::ids::SegmentId;
-use mlgw_formats::schema::{Extent, SegmentState};
+use mlgw_formats::schema::SegmentState;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
