@@ -315,6 +315,16 @@ mod tests {
     }
 
     #[test]
+    fn replicas_outside_of_the_set_of_a_segment_are_no_copies() {
+        let of_set = |set, record| SegmentRecord { set, ..record };
+        let records = [sealed(1, 100, &[1, 2, 3]), of_set(1, sealed(2, 100, &[1, 2, 3]))];
+        let sets = [(0, vec![NodeId(1), NodeId(2), NodeId(3)]), (1, vec![NodeId(2), NodeId(3), NodeId(4)])];
+        let status = count(&records, &StorageViews::new(reachable(&[1, 2, 3, 4]), sets));
+        assert_eq!((status.counts.segments, status.counts.below_segments), (2, 1));
+        assert_eq!(status.leaving, [], "node 1 stays in the cluster");
+    }
+
+    #[test]
     fn segments_at_an_upstream_need_no_copies() {
         let mut spilled = sealed(1, 100, &[1]);
         spilled.replicas[0].tier = 2;

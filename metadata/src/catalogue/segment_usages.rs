@@ -93,18 +93,24 @@ fn add_usages(state: &StateDb, usages: &mut HashMap<SegmentId, SegmentUsage>) ->
 #[cfg(test)]
 mod tests {
     use super::super::CatalogueOptions;
-    use super::super::testing::options;
+    use super::super::testing::{bucket, options};
     use super::{Catalogue, FIRST_SET, SegmentId, SegmentUsage};
     use mlgw_common::NodeId;
     use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
+    use mlgw_formats::command::{Change, Command, PutPartition};
 
-    /// Groups 1 and 2 are in set 1, and group 2 then moves to set 2.
+    /// All groups have keys. Groups 1 and 2 are in set 1, and group 2 then moves to set 2.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn usages_are_known_of_the_sets_all_of_whose_groups_are_here() {
         let dir = tempfile::tempdir().unwrap();
         let options = CatalogueOptions { groups: 4, ..options(dir.path()) };
         let catalogue = Catalogue::open(options).await.unwrap();
         catalogue.raise_cluster_version(SETS_CLUSTER_VERSION).await.unwrap();
+        let bucket_id = bucket(&catalogue, "data").await.id;
+        for group in 1..4 {
+            let put = PutPartition { bucket_id, key: group.to_string().into_bytes(), group };
+            catalogue.propose(Command::from(Change::PutPartition(put))).await.unwrap();
+        }
         for set in 0..4 {
             catalogue.put_set(set, &[NodeId::SINGLE], 0).await.unwrap();
         }

@@ -75,7 +75,7 @@ async fn the_segments_of_a_set_that_the_node_has_left_are_sealed_and_those_of_ot
     let kept = [append(&tier, chunk(2, vec![1; 100])).await.unwrap(), append(&tier, own(2)).await.unwrap()];
     let first = append(&tier, chunk(3, vec![1; 100])).await.unwrap();
     set_own(&map, &[2]);
-    close_left(&tier, &map);
+    // By housekeeping.
     for extent in &left {
         until_sealed(&map, extent.segment).await;
         assert_eq!(map.sealed()[&extent.segment], Some(extent.offset + extent.record_bytes()));

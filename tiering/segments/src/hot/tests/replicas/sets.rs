@@ -217,12 +217,15 @@ async fn a_file_that_is_not_listed_stays_until_nodes_of_the_set_have_all_copies(
         nodes.add_replica(node, segment).await;
     }
     nodes.cluster.set_set(0, &[3, 8, 9]);
+    nodes.cluster.set_nodes([1, 2, 3, 4]);
     nodes.write(4, segment, &nodes.bytes(1, segment));
     nodes.open(4).await;
-    nodes.cluster.set_nodes([1, 2, 3, 4]);
     nodes.cluster.pass(4).await;
     assert!(nodes.path(4, segment).exists(), "of the three replicas one is on a node of the set");
     nodes.cluster.set_set(0, &[1, 2, 3]);
+    // The directories are read in the first pass after a start.
+    nodes.stop(4).await;
+    nodes.open(4).await;
     nodes.cluster.until(|| !nodes.path(4, segment).exists()).await;
     nodes.close().await;
 }
