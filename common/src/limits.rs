@@ -110,6 +110,8 @@ pub const ORIGIN_CHANGE_MS_MAX: u64 = 30_000;
 pub const ORIGIN_SEND_MS_MAX: u64 = 10_000;
 /// Largest object that an origin copies in one request, in a cluster: at 40 MB/s it takes 27 s.
 pub const FENCED_COPY_BYTES_MAX: u64 = GIB;
+/// Bytes of the parts in which a larger object is copied.
+pub const COPIED_PART_BYTES: u64 = 256 * MIB;
 /// Shortest time for which a member that failed is tried after all others. It doubles with each failure.
 pub const FORWARD_SUSPECT_MIN_MS: u64 = 500;
 /// Longest time for which a member that failed is tried after all others.

@@ -21,6 +21,8 @@ mod dead;
 #[cfg(test)]
 mod division_tests;
 mod duty;
+#[cfg(test)]
+mod full_disk_tests;
 mod groups;
 mod heartbeats;
 mod inner;

@@ -107,6 +107,12 @@ impl Copier {
         self.write(file, bytes, &to, name, "-".to_owned(), each)
     }
 
+    /// Length and checksum of the file that was added as `name`.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Option<&BackupFileEntry> {
+        self.files.get(name)
+    }
+
     fn target_path(&self, name: &str) -> Result<PathBuf, CopyError> {
         let to = self.dir.join(name);
         if let Some(parent) = to.parent() {

@@ -16,6 +16,7 @@ pub(crate) mod log_rows;
 mod manifest_tests;
 pub(crate) mod options;
 pub(crate) mod saved_log;
+pub(crate) mod space_waits;
 pub(crate) mod state;
 pub(crate) mod tombstones;
 pub(crate) mod wal;

@@ -9,6 +9,13 @@ use mlgw_formats::schema::BadRecord;
 #[error("{0}")]
 pub struct StoreError(pub String);
 
+impl StoreError {
+    /// True if the disk has no space for a write. RocksDB names the reason in its text, with these words.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.0.contains("No space left on device")
+    }
+}
+
 impl From<FormatError> for StoreError {
     fn from(error: FormatError) -> Self {
         Self(error.0)

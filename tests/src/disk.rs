@@ -3,7 +3,8 @@
 //! This is the *live* view (every change is visible immediately, as the page cache shows it); `power_cut`
 //! decides later, from the recording, which changes survive a power cut. One call can be made to fail once
 //! ([`DiskFault`]): a failed write changes nothing; a failed sync leaves the unsynced data permanently
-//! undecided. Until a [`DiskTrouble`] ends, the disk is full, or all calls below a directory fail.
+//! undecided. Until a [`DiskTrouble`] ends, the disk is full, or all calls below a directory fail. A file
+//! keeps the space that it has, also what `fallocate` took beyond its end: a full disk takes writes there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ struct DiskNode {
     body: NodeBody,
     mode: u32,
     links: u32,
+    /// Space that the file takes, from its begin.
+    allocated_bytes: u64,
     /// Parent directory and name given to the inode last; other names of a hard link do not matter here.
     location: (Ino, Arc<str>),
 }
@@ -84,6 +87,7 @@ impl Disk {
             body: NodeBody::Directory(BTreeMap::new()),
             mode: 0o755,
             links: 2,
+            allocated_bytes: 0,
             location: (ROOT, Arc::from("")),
         };
         let mut recording = Recording::default();
@@ -220,7 +224,8 @@ impl Disk {
         } else {
             (NodeBody::File(FileImage::default()), 1)
         };
-        self.nodes.insert(ino, DiskNode { body, mode: shape.mode, links, location: (dir, name.clone()) });
+        let location = (dir, name.clone());
+        self.nodes.insert(ino, DiskNode { body, mode: shape.mode, links, allocated_bytes: 0, location });
         self.directory_mut(dir)?.insert(name.clone(), ino);
         self.recording.shapes.insert(ino, shape);
         self.recording.events.push(DiskEvent::AddName { dir, name, ino });
@@ -302,14 +307,16 @@ impl Disk {
     pub(crate) fn resize(&mut self, ino: Ino, bytes: u64) -> Result<(), Errno> {
         self.check_access(ino)?;
         self.take_space(ino, bytes)?;
-        let freed = self.file(ino)?.bytes().saturating_sub(bytes);
+        let freed = self.node(ino)?.allocated_bytes.saturating_sub(bytes);
         self.trouble.free(freed);
+        self.node_mut(ino)?.allocated_bytes -= freed;
         self.file_mut(ino)?.resize(bytes);
         self.recording.events.push(DiskEvent::Resize { ino, bytes });
         Ok(())
     }
 
-    /// `fallocate`: grows the file unless `keep_size`, zeroes the range if `zero`.
+    /// `fallocate`: takes the space of the range, grows the file unless `keep_size`, zeroes the range if
+    /// `zero`. The space of a punched hole (`zero` and `keep_size`) stays with the file.
     pub(crate) fn allocate(
         &mut self,
         ino: Ino,
@@ -318,6 +325,9 @@ impl Disk {
         zero: bool,
     ) -> Result<(), Errno> {
         self.maybe_fail(DiskCall::Write, ino)?;
+        if !(zero && keep_size) {
+            self.take_space(ino, offset + bytes)?;
+        }
         if zero {
             self.file_mut(ino)?.zero(offset, bytes);
             self.recording.events.push(DiskEvent::Zero { ino, offset, bytes });
@@ -351,17 +361,22 @@ impl Disk {
     fn remove_link(&mut self, ino: Ino) -> Result<(), Errno> {
         let node = self.node_mut(ino)?;
         node.links = node.links.saturating_sub(1);
-        if let (NodeBody::File(image), 0) = (&node.body, node.links) {
-            let freed = image.bytes();
+        if let (NodeBody::File(_), 0) = (&node.body, node.links) {
+            let freed = std::mem::take(&mut node.allocated_bytes);
             self.trouble.free(freed);
         }
         Ok(())
     }
 
-    /// Takes the space for a file of `bytes` bytes.
+    /// Takes the space for the first `bytes` bytes of a file, as far as it does not have it.
     fn take_space(&mut self, ino: Ino, bytes: u64) -> Result<(), Errno> {
-        let needed = bytes.saturating_sub(self.file(ino)?.bytes());
-        if self.trouble.take_bytes(needed) { Ok(()) } else { Err(libc::ENOSPC) }
+        self.file(ino)?;
+        let needed = bytes.saturating_sub(self.node(ino)?.allocated_bytes);
+        if !self.trouble.take_bytes(needed) {
+            return Err(libc::ENOSPC);
+        }
+        self.node_mut(ino)?.allocated_bytes += needed;
+        Ok(())
     }
 
     /// Fails if all calls on this inode fail.

@@ -306,6 +306,9 @@ pub struct ReadersReply {
     /// read one of the other bodies.
     #[prost(bool, tag = "3")]
     pub is_behind: bool,
+    /// True if the node has pinned all segments: it makes a backup.
+    #[prost(bool, tag = "4")]
+    pub pins_all: bool,
 }
 
 /// Part of a node in a group.

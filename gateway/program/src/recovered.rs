@@ -2,15 +2,43 @@
 //! from the backup of a cluster.
 
 use mlgw_cli::CliError;
-use mlgw_store::{IncompleteObject, RecoveredServer};
+use mlgw_common::ByteSize;
+use mlgw_store::{BackedUp, IncompleteObject, RecoveredServer};
 use serde_json::{Value, json};
 
 /// Steps that remain for every recovered server.
 const STEPS: &str = "\
 Write-back, rules and jobs are stopped. Start the server and check it; then stop it, and run `mlgw cluster \
 recover` with --take-over.
+";
+
+const UNVERIFIED_SEGMENTS: &str = "\
 The bytes in segments were not verified: `mlgw store check` reads them and lists damaged objects.
 ";
+
+/// What was verified of a recovered server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum VerifiedParts {
+    /// Everything that the command read to make it; it did not read sealed segments.
+    Catalogue,
+    /// Every file of a backup.
+    Backup(BackedUp),
+}
+
+impl VerifiedParts {
+    /// Describes what was verified and what was not.
+    fn sentence(self) -> String {
+        match self {
+            Self::Catalogue => UNVERIFIED_SEGMENTS.to_owned(),
+            Self::Backup(BackedUp { files, bytes }) => format!(
+                "All {files} files ({}) were verified against the checksums of the backup. They do not show \
+                 what was damaged before the backup: `mlgw store check` finds that, and lists damaged \
+                 objects.\n",
+                ByteSize(bytes).human()
+            ),
+        }
+    }
+}
 
 /// Returns an error if objects of a recovered server lack bytes.
 pub(crate) fn require_complete(recovered: &RecoveredServer) -> Result<(), CliError> {
@@ -39,8 +67,8 @@ fn list_of(recovered: &RecoveredServer) -> Option<String> {
 }
 
 /// Describes the steps that remain for a recovered server, and lists every object that lacks bytes.
-pub(crate) fn remaining_steps(recovered: &RecoveredServer) -> String {
-    let mut text = STEPS.to_owned();
+pub(crate) fn remaining_steps(recovered: &RecoveredServer, verified: VerifiedParts) -> String {
+    let mut text = STEPS.to_owned() + &verified.sentence();
     if let Some(list) = list_of(recovered) {
         let count = recovered.incomplete.len();
         text +=

@@ -1,6 +1,6 @@
 //! The command `mlgw store …`: works on a data directory without a server (`backup` also on one in use).
 
-use crate::recovered::{recovered_document, remaining_steps, require_complete};
+use crate::recovered::{VerifiedParts, recovered_document, remaining_steps, require_complete};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{BackupState, BackupStatus, NewBackup};
@@ -316,7 +316,7 @@ fn restored(made: &Restored, done: &str, out: Out) -> Result<(), CliError> {
         format!(
             "{done}: {files} files, {size}.\nIt is a server of its own, made from cluster {former}, with the \
              cluster id {cluster}: {objects} objects.\n{}",
-            remaining_steps(recovered)
+            remaining_steps(recovered, VerifiedParts::Backup(made.copy))
         )
     })?;
     require_complete(recovered)

@@ -9,6 +9,7 @@ use crate::catalogue_dir::CatalogueName;
 use crate::data_dir::create_locked;
 use crate::location::StoreLocation;
 use crate::node_file::{DataDirError, GivenIdentity, NodeDescription};
+use crate::restore_mark;
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_segments::hot::{read_mark, segment_of_file_name};
@@ -61,6 +62,7 @@ impl<'a> JoiningDir<'a> {
     /// See [`ClusterJoinError`].
     pub fn owner(&self) -> Result<Option<NodeDescription>, ClusterJoinError> {
         let dir = &self.place.dir;
+        restore_mark::require_ended(dir)?;
         match NodeDescription::read(dir)? {
             Some(node) if node.is_clustered() => return Ok(Some(node)),
             Some(node) => return Err(taken(dir, &node)),

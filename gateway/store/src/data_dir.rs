@@ -3,6 +3,7 @@
 //! ```text
 //! LOCK          held with flock while a server runs; contains the id of its process
 //! start-reserve/  space for a start on a full disk
+//! restore-unfinished  only until a restore ends
 //! node.json     format version and identity; written as the last step of the first start
 //! secrets.key   mode 0600; seals the secrets in the catalogue
 //! admin.json    mode 0600; address and key for commands on this host, while a server runs
@@ -18,6 +19,7 @@
 //! anything else, so no two starts have the same one.
 
 use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
+use super::restore_mark;
 use super::start_reserve;
 use crate::catalogue_dir::CatalogueName;
 use crate::location::StoreLocation;
@@ -53,6 +55,7 @@ impl DataDir {
         start_reserve::take_if_short(path);
         write_process_id(&lock);
         let node_path = path.join(NODE_FILE);
+        restore_mark::require_ended(path)?;
         let node = NodeDescription::read(path)?;
         let catalogues = CatalogueName::list(path).map_err(|source| io(path, source))?;
         if node.is_none() && !catalogues.is_empty() {
@@ -65,6 +68,7 @@ impl DataDir {
         if described.as_ref() != Some(&node) {
             node.write(path)?;
         }
+        restore_mark::remove(path);
         Ok((Self { path: path.to_owned(), node, _lock: lock }, sealer))
     }
 
@@ -217,7 +221,7 @@ pub fn lock_existing_segment_dir(dir: &Path) -> Result<File, DataDirError> {
 }
 
 /// Creates a directory and its parents, each entry synced, accessible by its owner only.
-fn create_dir_synced(dir: &Path) -> io::Result<()> {
+pub(crate) fn create_dir_synced(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }

@@ -21,6 +21,7 @@ mod location;
 pub mod node_file;
 mod repair;
 mod restore;
+mod restore_mark;
 mod small_files;
 pub mod start_reserve;
 mod timeline;

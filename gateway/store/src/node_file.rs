@@ -72,6 +72,16 @@ pub enum DataDirError {
         /// Reason of the failure.
         reason: String,
     },
+    /// A restore into it did not end.
+    #[error(
+        "{path} has a part of a backup: its restore did not end, so nothing in it is used. Empty the \
+         directory, and that of the segments if it is elsewhere; then restore the backup again, or start \
+         with the empty directories"
+    )]
+    UnfinishedRestore {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no room for another timeline in `node.json`.
     #[error(
         "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, the maximum: copy its \

@@ -1,8 +1,8 @@
 //! The subcommand `mlgw store restore`: creates a data directory from a backup.
 //!
-//! The backup is verified while it is read, byte by byte. The new directory's `node.json` is written last,
-//! with its own incarnation. A start refuses the directory of an interrupted restore, which must be emptied
-//! and restored again.
+//! The backup is verified before anything is written, and each file again while it is copied. A mark is the
+//! first file of the new directory (`restore_mark`), and its `node.json`, with its own incarnation, the last.
+//! A start refuses the directory of an interrupted restore, which must be emptied and restored again.
 //!
 //! The backup of a cluster becomes a recovered server, as the last node of a cluster does with `mlgw cluster
 //! recover`: a server without peers that has another cluster id, so no node of the old cluster accepts it,
@@ -17,6 +17,7 @@ use crate::data_dir::{CLUSTER_DIR, DataDir};
 use crate::incomplete::MissingSegments;
 use crate::location::StoreLocation;
 use crate::node_file::{DirectoryRole, NODE_FILE, NodeDescription};
+use crate::restore_mark;
 use crate::scratch;
 use mlgw_common::{Clock, SegmentId, regular};
 use mlgw_formats::backup_contents::BackupContents;
@@ -66,6 +67,7 @@ pub fn restore(
         return Err(damaged(from, &original, &findings));
     }
     require_unused(place)?;
+    restore_mark::write(&place.dir)?;
     let layout = RestoreLayout { place, is_cluster: original.is_clustered() };
     layout.copy_files(from, &contents, watch)?;
     let recovered = match layout.is_cluster {
@@ -75,6 +77,7 @@ pub fn restore(
     sync_all(&place.dir)?;
     sync_all(place.segments.hot())?;
     restored.write(&place.dir)?;
+    restore_mark::remove(&place.dir);
     let copy = BackedUp { files: contents.files.len() as u64, bytes: contents.bytes() };
     Ok(Restored { copy, recovered })
 }
@@ -94,6 +97,7 @@ fn require_unused(place: &StoreLocation) -> Result<(), StoreVerbError> {
     if let Some(node) = DataDir::description(&place.dir)? {
         return Err(StoreVerbError::ExistingServer { dir: place.dir.clone(), cluster: node.cluster });
     }
+    restore_mark::require_ended(&place.dir)?;
     [&*place.dir, place.segments.hot()].into_iter().try_for_each(super::backup::require_empty)
 }
 
@@ -128,14 +132,20 @@ impl RestoreLayout<'_> {
         watch: ProgressCallback<'_>,
     ) -> Result<(), StoreVerbError> {
         let (mut done, total) = (0, contents.bytes());
-        for name in contents.files.keys() {
+        for (name, listed) in &contents.files {
             let Some((folder, below)) = self.target(name) else { continue };
             let source = from.join(name);
             let mut file = regular::open(&source).map_err(StoreVerbError::io(&source))?;
-            Copier::new(&folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
+            let mut copier = Copier::new(&folder, None)?;
+            copier.add_open(&mut file, u64::MAX, below, &mut |bytes| {
                 done += bytes;
                 watch("restoring", done, total);
             })?;
+            let copied = copier.entry(below).map(|copied| (copied.crc, copied.bytes));
+            if copied != Some((listed.crc, listed.bytes)) {
+                let path = source.display();
+                return Err(StoreVerbError::Damaged(format!("{path} changed while it was restored")));
+            }
         }
         Ok(())
     }
@@ -211,10 +221,12 @@ fn sync_all(dir: &Path) -> Result<(), StoreVerbError> {
 #[cfg(test)]
 mod tests {
     use super::restore;
+    use crate::cluster_join::{ClusterJoinError, JoiningDir};
     use crate::cluster_recover::cluster_take_over;
     use crate::data_dir::DataDir;
     use crate::location::StoreLocation;
-    use crate::node_file::{DirectoryRole, NODE_FILE, NodeDescription};
+    use crate::node_file::{DataDirError, DirectoryRole, NODE_FILE, NodeDescription};
+    use crate::restore_mark::RESTORE_MARK;
     use crate::{StoreVerbError, UpstreamData, backup_closed, cluster_init};
     use mlgw_common::{Clock, SystemClock};
     use mlgw_config::{Config, ConfigSources, LoadedConfig};
@@ -277,10 +289,56 @@ mod tests {
             assert!(!to.exists(), "without {name}");
             std::fs::rename(&aside, out.join(name)).unwrap();
         }
-        // An interrupted restore left files, and no description.
+        // One by an earlier version was interrupted and left files, and no description.
         std::fs::create_dir_all(to.join("catalogue-1")).unwrap();
         assert!(matches!(restored(&out, &to), Err(StoreVerbError::NotEmpty(_))));
         assert!(DataDir::open(&to, SystemClock.now()).is_err(), "it does not start");
+    }
+
+    /// Restores a backup, and ends when the first file is copied: a file is in the way of the next one.
+    fn interrupted(out: &Path, to: &Path) {
+        let watch = |stage: &str, _: u64, _: u64| {
+            if stage == "restoring" {
+                std::fs::write(to.join("catalogue-1"), "in the way").unwrap();
+            }
+        };
+        restore(out, &StoreLocation::of(&config(to)), &SystemClock, &watch).unwrap_err();
+        std::fs::remove_file(to.join("catalogue-1")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_directory_with_any_part_of_a_restore_becomes_no_server() {
+        let room = tempfile::tempdir().unwrap();
+        let [dir, out, to] = ["data", "out", "to"].map(|name| room.path().join(name));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        cluster_init(&config(&dir), &clock, &ignore_progress).await.unwrap();
+        std::fs::create_dir_all(config(&dir).segments_dir()).unwrap();
+        std::fs::create_dir(dir.join("audit")).unwrap();
+        std::fs::write(dir.join("audit/audit.jsonl"), "{}\n").unwrap();
+        let place = StoreLocation::of(&config(&dir));
+        backup_closed(&place, &out, UpstreamData::Refused, &SystemClock, &ignore_progress).unwrap();
+        // `audit/` is restored first, and then the restore ends.
+        interrupted(&out, &to);
+        assert!(to.join("audit/audit.jsonl").exists() && !to.join(NODE_FILE).exists());
+        let is_refused = |error: &DataDirError| {
+            assert!(error.to_string().contains("Empty the directory"), "{error}");
+            matches!(error, DataDirError::UnfinishedRestore { path } if *path == to)
+        };
+        assert!(is_refused(&DataDir::open(&to, clock.now()).unwrap_err()));
+        let again = restored(&out, &to).unwrap_err();
+        assert!(matches!(&again, StoreVerbError::DataDir(error) if is_refused(error)), "{again}");
+        let place = StoreLocation::of(&config(&to));
+        let joins = JoiningDir::lock(&place).unwrap().owner().unwrap_err();
+        assert!(matches!(&joins, ClusterJoinError::DataDir(error) if is_refused(error)), "{joins}");
+        assert!(!to.join("secrets.key").exists() && !to.join(NODE_FILE).exists(), "nothing was made");
+
+        std::fs::remove_dir_all(&to).unwrap();
+        restored(&out, &to).unwrap();
+        assert!(!to.join(RESTORE_MARK).exists());
+        // A power failure before the removal of the mark.
+        std::fs::write(to.join(RESTORE_MARK), "").unwrap();
+        DataDir::open(&to, clock.now()).unwrap();
+        assert!(!to.join(RESTORE_MARK).exists());
     }
 
     #[tokio::test]

@@ -318,14 +318,16 @@ impl CatalogueInner {
 
     pub(super) async fn shutdown(&self) {
         self.stop.stop();
+        self.log.space().end();
         let jobs = std::mem::take(&mut *self.jobs.lock());
         for job in jobs {
             if let Err(error) = job.await {
                 tracing::error!(%error, "a background job panicked");
             }
         }
-        // The function may keep this catalogue open.
+        // The functions may keep this catalogue open.
         self.readers.set_segment_pins(None);
+        self.readers.set_pin_of_all(None);
         for group in self.groups.all() {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error,

@@ -229,7 +229,9 @@ pub(super) async fn flush_tombstones(catalogue: Weak<CatalogueInner>, every: Dur
             () = stop.cancelled() => return,
         }
         let Some(inner) = catalogue.upgrade() else { return };
-        if let Err(error) = inner.flush_tombstones(&mut watches).await {
+        if let Err(error) = inner.flush_tombstones(&mut watches).await
+            && !inner.is_stopping()
+        {
             (inner.fatal)(&format!("failed to flush the catalogue's state: {error}"));
             return;
         }
@@ -245,8 +247,16 @@ impl CatalogueInner {
         for group in self.groups.all() {
             let state = group.state();
             let watch = watches.entry(group.id).or_default();
-            if watch.is_flush_due(&state)? {
-                let flushed = tokio::task::spawn_blocking(move || state.flush());
+            // A store whose flush a full disk refuses takes no changes until it has recovered.
+            let has_space = self.log.space().has_free(2 * group.memtable_bytes() as u64);
+            if watch.is_flush_due(&state)? && has_space {
+                let flushed = tokio::task::spawn_blocking(move || match state.flush() {
+                    Err(error) if error.is_disk_full() => {
+                        tracing::warn!(%error, "the disk is full: no flush of deleted rows");
+                        Ok(())
+                    }
+                    done => done,
+                });
                 flushed.await.map_err(|error| StoreError(error.to_string()))??;
             }
         }

@@ -31,6 +31,9 @@ const _: () = assert!(UNREACHABLE_READERS.as_secs() < FORGOTTEN.as_secs());
 /// enough that its owner can release it.
 type SegmentPinCheck = Arc<dyn Fn(SegmentId) -> bool + Send + Sync>;
 
+/// True while all segments are pinned on this node.
+type PinOfAllCheck = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Answers of the other storage nodes.
 #[derive(Debug, Default)]
 pub(super) struct ReadElsewhere {
@@ -42,6 +45,8 @@ pub(super) struct ReadElsewhere {
     pub(super) unanswered: BTreeSet<NodeId>,
     /// Nodes that answered and have not applied the entry of the question: they may get further readers.
     pub(super) behind: BTreeSet<NodeId>,
+    /// True if another node has pinned all segments.
+    pub(super) pins_all: bool,
 }
 
 impl ReadElsewhere {
@@ -106,13 +111,15 @@ impl UnansweredNodes {
 pub(super) struct ReaderQuestions {
     /// Check of the segments of this node; `None` while its tier is not open, which then has no readers.
     segment_pins: RwLock<Option<SegmentPinCheck>>,
+    /// Check if all segments are pinned on this node; `None` as above.
+    pin_of_all: RwLock<Option<PinOfAllCheck>>,
     unanswered: Mutex<UnansweredNodes>,
 }
 
 impl Default for ReaderQuestions {
     fn default() -> Self {
         let unanswered = Mutex::new(UnansweredNodes::new(UNREACHABLE_READERS));
-        Self { segment_pins: RwLock::default(), unanswered }
+        Self { segment_pins: RwLock::default(), pin_of_all: RwLock::default(), unanswered }
     }
 }
 
@@ -120,6 +127,17 @@ impl ReaderQuestions {
     /// Sets the check of the segments of this node, or removes it.
     pub(super) fn set_segment_pins(&self, is_pinned: Option<SegmentPinCheck>) {
         *self.segment_pins.write() = is_pinned;
+    }
+
+    /// Sets the check if all segments are pinned on this node, or removes it.
+    pub(super) fn set_pin_of_all(&self, are_pinned: Option<PinOfAllCheck>) {
+        *self.pin_of_all.write() = are_pinned;
+    }
+
+    /// True if all segments are pinned on this node.
+    pub(super) fn are_all_pinned(&self) -> bool {
+        let are_pinned = self.pin_of_all.read().clone();
+        are_pinned.is_some_and(|are_pinned| are_pinned())
     }
 
     /// Those of `segments` that are pinned on this node.
@@ -145,6 +163,7 @@ impl ReaderQuestions {
             }
             read.bodies.extend(reply.bodies);
             read.segments.extend(reply.segments);
+            read.pins_all |= reply.pins_all;
         }
         read
     }
@@ -220,7 +239,7 @@ mod tests {
             let answers: BTreeMap<NodeId, ReadersReply> = answers.iter().cloned().collect();
             questions.read_elsewhere(&NODES, answers, begin + Duration::from_secs(seconds))
         };
-        let behind = ReadersReply { bodies: vec![7], segments: vec![8], is_behind: true };
+        let behind = ReadersReply { bodies: vec![7], segments: vec![8], is_behind: true, pins_all: false };
         for seconds in [0, 60, 120, 600] {
             let read = asked_after(&[(TWO, behind.clone()), (THREE, ReadersReply::default())], seconds);
             assert_eq!((&read.unanswered, &read.behind), (&set(&[]), &set(&[TWO])), "{seconds} s");

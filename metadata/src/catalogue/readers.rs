@@ -70,6 +70,22 @@ impl Catalogue {
         self.inner.readers.set_segment_pins(Some(is_pinned));
     }
 
+    /// Sets the function that returns true while all segments are pinned on this node. Like that of
+    /// [`Catalogue::set_segment_pins`], it must not wait, and it is dropped when the catalogue shuts down.
+    pub fn set_pin_of_all_segments(&self, are_pinned: Arc<dyn Fn() -> bool + Send + Sync>) {
+        self.inner.readers.set_pin_of_all(Some(are_pinned));
+    }
+
+    /// True if another storage node that answers has pinned all segments, as for a backup. Nodes of an
+    /// earlier version do not name such a pin. No segment is closed to readers by the question.
+    ///
+    /// # Errors
+    /// If a majority does not confirm which nodes exist.
+    pub async fn are_all_segments_pinned_elsewhere(&self) -> Result<bool, BarrierError> {
+        let question = ReadersCall { group: SYSTEM_GROUP, ..ReadersCall::default() };
+        Ok(self.inner.ask_readers(question).await?.pins_all)
+    }
+
     /// Those of `segments` that other storage nodes read, or may be reading: all of them if a node does not
     /// answer, until it has not answered for a minute. Pins on this node are not considered. Without peers no
     /// segment is.
@@ -198,6 +214,7 @@ impl CatalogueInner {
         let is_pinned = |body: &u64| self.resident.pins.is_pinned(BodyId(*body));
         let bodies = call.bodies.into_iter().filter(is_pinned).collect();
         let segments = self.readers.pinned_segments(call.segments);
-        Ok(MemberReply::Readers(ReadersReply { bodies, segments, is_behind }))
+        let pins_all = self.readers.are_all_pinned();
+        Ok(MemberReply::Readers(ReadersReply { bodies, segments, is_behind, pins_all }))
     }
 }

@@ -240,6 +240,21 @@ async fn segments_are_in_use_while_another_node_reads_them_or_does_not_answer() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pin_of_all_segments_is_known_elsewhere_and_closes_no_segment() {
+    let nodes = StorageNodes::new().await;
+    let pinned = async || until(async || nodes.leader().are_all_segments_pinned_elsewhere().await.ok()).await;
+    assert!(!pinned().await, "no segments are open anywhere");
+    let unasked = |segment: SegmentId| panic!("{segment} is asked about, which closes it");
+    nodes.other().set_segment_pins(Arc::new(unasked));
+    nodes.leader().set_pin_of_all_segments(Arc::new(|| true));
+    assert!(!pinned().await, "the own pin is not considered");
+    nodes.other().set_pin_of_all_segments(Arc::new(|| true));
+    assert!(pinned().await);
+    nodes.other().set_pin_of_all_segments(Arc::new(|| false));
+    assert!(!pinned().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_peers_asks_no_node() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
@@ -254,6 +269,7 @@ async fn a_server_without_peers_asks_no_node() {
     assert_eq!((pass.read_elsewhere, pass.unanswered), (0, set(&[])));
     assert_eq!(pages(&catalogue, &bucket, body), 0);
     assert_eq!(catalogue.segments_in_use(vec![SegmentId(1)]).await, Ok(BTreeSet::new()));
+    assert_eq!(catalogue.are_all_segments_pinned_elsewhere().await, Ok(false));
     catalogue.shutdown().await;
 }
 
@@ -271,7 +287,7 @@ async fn a_node_names_what_is_pinned_and_states_if_it_is_behind_the_question() {
     let answer = |bodies: &[u64], segments: &[u64]| ReadersReply {
         bodies: bodies.to_vec(),
         segments: segments.to_vec(),
-        is_behind: false,
+        ..ReadersReply::default()
     };
     let reply = |bodies: &[u64], segments: &[u64]| {
         Ok::<_, CallRefused>(MemberReply::Readers(answer(bodies, segments)))
@@ -286,5 +302,8 @@ async fn a_node_names_what_is_pinned_and_states_if_it_is_behind_the_question() {
     assert_eq!(asked(SYSTEM_GROUP, u64::MAX).await, Ok(MemberReply::Readers(behind)));
     drop(pin);
     assert_eq!(asked(SYSTEM_GROUP, 1).await, reply(&[], &[6]));
+    catalogue.set_pin_of_all_segments(Arc::new(|| true));
+    let all = ReadersReply { pins_all: true, ..answer(&[], &[6]) };
+    assert_eq!(asked(SYSTEM_GROUP, 1).await, Ok(MemberReply::Readers(all)));
     catalogue.shutdown().await;
 }

@@ -247,13 +247,16 @@ impl Catalogue {
     }
 
     /// Waits until every command applied so far survives power loss. Blocks for a sync of the log. A failed
-    /// sync calls the fatal handler like every other failed sync.
+    /// sync calls the fatal handler like every other failed sync, except while the disk is full and the log
+    /// waits for space.
     ///
     /// # Errors
     /// If the sync failed.
     pub fn sync_log(&self) -> Result<(), ReadError> {
         let synced = self.inner.log.sync();
-        if let Err(error) = &synced {
+        if let Err(error) = &synced
+            && !error.is_disk_full()
+        {
             (self.inner.fatal)(&format!("failed to sync the catalogue's log: {error}"));
         }
         Ok(synced?)

@@ -170,6 +170,7 @@ pub(crate) fn stores(
             store: Arc::clone(&store),
             snapshots_taken: Arc::clone(&taken),
             sent: sent.clone(),
+            space: Arc::clone(log.space()),
         },
         watcher: parts.watcher,
         figures: Arc::clone(&figures),
@@ -440,6 +441,11 @@ impl Group {
         }
     }
 
+    /// Bytes of the state's memtable.
+    pub(crate) fn memtable_bytes(&self) -> usize {
+        self.store.memtable_bytes()
+    }
+
     /// The applied state.
     pub(crate) fn state(&self) -> Arc<StateDb> {
         self.store.current()
@@ -503,8 +509,8 @@ impl Group {
         let purged = self.raft.wait(Some(max));
         match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
             Ok(_) => {}
-            // A slow follower is no error of this member.
-            Err(WaitError::Timeout(..)) if !self.is_alone() => {
+            // A slow follower is no error of this member, and a full disk ends.
+            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().is_waiting() => {
                 tracing::info!(group = self.id, upto, "entries are in use; the log is purged later");
                 return Ok(());
             }
@@ -526,8 +532,8 @@ impl Group {
         let taken = self.raft.wait(Some(STEP_MAX));
         match taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await {
             Ok(metrics) => Ok(metrics.snapshot.index()),
-            // The leader's snapshot is being installed instead.
-            Err(WaitError::Timeout(..)) if !self.is_alone() => Ok(None),
+            // The leader's snapshot is being installed instead, or the flush waits for space.
+            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().is_waiting() => Ok(None),
             Err(error) => Err(failed(&error)),
         }
     }

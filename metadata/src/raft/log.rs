@@ -2,6 +2,7 @@
 
 use crate::store::log::{LogStore, LogWrite};
 use crate::store::log_rows::{LogRowKind, key};
+use crate::store::space_waits::SpaceWaits;
 use crate::store_error::StoreError;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, Vote};
@@ -103,6 +104,11 @@ impl GroupLog {
         let mut young = self.recent.lock();
         young.applied = young.applied.max(index);
         young.trim();
+    }
+
+    /// See [`LogStore::space`].
+    pub(crate) fn space(&self) -> &Arc<SpaceWaits> {
+        self.store.space()
     }
 
     /// Frees the space of purged entries below `end`. Separate from the purge itself, because the Raft core

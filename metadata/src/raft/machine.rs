@@ -1,8 +1,9 @@
 //! State machine for openraft: applies batches to the state and sends the replies.
 //!
 //! The changes of a run of entries reach the store in one write together with the last entry's id. After that
-//! the names, access keys and segments in memory change, and only then are the commands answered. A failed
-//! write stops the group, because the state is unusable from then on.
+//! the names, access keys and segments in memory change, and only then are the commands answered. While the
+//! disk is full, a write waits. One that fails otherwise stops the group, because the state is unusable from
+//! then on.
 
 use super::log::{GroupLog, io_error};
 use super::lone_voter::LoneVoter;
@@ -10,7 +11,7 @@ use super::outcomes::AppliedOutcomes;
 use super::snapshot::{GroupSnapshotBuilder, Snapshot, SnapshotDir, position_of};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::FatalHandler;
-use crate::store::state::StateStore;
+use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader, View};
 use futures_util::{Stream, TryStreamExt};
@@ -67,30 +68,29 @@ pub(crate) struct GroupStateMachine {
 
 type PendingReply = (Option<ApplyResponder<RaftTypes>>, LogId, Outcomes);
 
+/// The effects of a run of entries, before they are written.
+struct RunEffects {
+    changes: RowChanges,
+    freed: Vec<FreedChunk>,
+    waiting: Vec<PendingReply>,
+    last: LogId,
+    /// The voters of a changed membership, and its entry.
+    voters: Option<(Vec<u64>, LogId)>,
+}
+
 impl GroupStateMachine {
-    fn run(&mut self, run: Vec<EntryResponder<RaftTypes>>) -> Result<(), StoreError> {
+    async fn run(&mut self, run: Vec<EntryResponder<RaftTypes>>) -> Result<(), StoreError> {
         let state = self.store.current();
-        let mut view = View::new(&*state);
-        let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
-        let mut last: Option<LogId> = None;
-        let mut membership = None;
-        for (entry, responder) in run {
-            let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
-            assert!(is_next, "committed entries have no gaps");
-            waiting.push((responder, entry.log_id, self.entry(&mut view, &entry)?));
-            last = Some(entry.log_id);
-            if let EntryPayload::Membership(changed) = entry.payload {
-                membership = Some((changed, entry.log_id));
-            }
-        }
-        let Some(last) = last else { return Ok(()) };
-        let (changes, freed) = view.into_changes();
+        let Some(effects) = self.effects(&state, run)? else { return Ok(()) };
+        let RunEffects { changes, freed, waiting, last, voters } = effects;
         self.watcher.changing(&changes);
-        state.write(&changes)?;
+        let bytes = self.store.memtable_bytes();
+        let write = || state.write(&changes);
+        self.log.space().repeat_async("a state of the catalogue", bytes, write).await?;
         self.watcher.changed(self.group, &changes, &freed)?;
         self.log.record_applied(last.index);
-        if let Some((membership, log_id)) = membership {
-            self.lone_voter.applied(membership.voter_ids(), log_id.leader_id.node_id);
+        if let Some((voters, log_id)) = voters {
+            self.lone_voter.applied(voters.into_iter(), log_id.leader_id.node_id);
         }
         for (responder, log_id, outcomes) in waiting {
             match responder {
@@ -100,6 +100,30 @@ impl GroupStateMachine {
             }
         }
         Ok(())
+    }
+
+    /// The effects of entries on the state; `None` without entries.
+    fn effects(
+        &self,
+        state: &StateDb,
+        run: Vec<EntryResponder<RaftTypes>>,
+    ) -> Result<Option<RunEffects>, StoreError> {
+        let mut view = View::new(state);
+        let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
+        let mut last: Option<LogId> = None;
+        let mut voters = None;
+        for (entry, responder) in run {
+            let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
+            assert!(is_next, "committed entries have no gaps");
+            waiting.push((responder, entry.log_id, self.entry(&mut view, &entry)?));
+            last = Some(entry.log_id);
+            if let EntryPayload::Membership(changed) = entry.payload {
+                voters = Some((changed.voter_ids().collect(), entry.log_id));
+            }
+        }
+        let Some(last) = last else { return Ok(None) };
+        let (changes, freed) = view.into_changes();
+        Ok(Some(RunEffects { changes, freed, waiting, last, voters }))
     }
 
     fn entry(&self, view: &mut View<'_>, entry: &RaftLogEntry) -> Result<Outcomes, StoreError> {
@@ -128,13 +152,18 @@ impl GroupStateMachine {
     }
 
     fn failed(&self, error: &StoreError) -> io::Error {
-        (self.fatal)(&format!("failed to write the catalogue's state: {error}"));
+        // A stop does not wait for space. The next start applies these entries again.
+        if !(self.log.space().is_ended() && error.is_disk_full()) {
+            (self.fatal)(&format!("failed to write the catalogue's state: {error}"));
+        }
         io_error(error)
     }
 
-    fn install(&mut self, snapshot: &SnapshotDir) -> Result<(), StoreError> {
-        let dir = snapshot.dir.as_ref().ok_or_else(|| StoreError("a snapshot without a directory".into()))?;
-        self.store.replace(dir.path())?;
+    async fn install(&mut self, snapshot: SnapshotDir) -> Result<(), StoreError> {
+        let dir = snapshot.dir.ok_or_else(|| StoreError("a snapshot without a directory".into()))?;
+        let (store, space) = (Arc::clone(&self.store), Arc::clone(self.log.space()));
+        let replaced = tokio::task::spawn_blocking(move || store.replace(dir.path(), &space));
+        replaced.await.map_err(|error| StoreError(error.to_string()))??;
         let state = self.store.current();
         self.lone_voter.replaced();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
@@ -167,11 +196,11 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
             run.push(next);
             // A put changes about four rows.
             if commands * 4 >= RUN_ROWS_MAX {
-                self.run(std::mem::take(&mut run)).map_err(|error| self.failed(&error))?;
+                self.run(std::mem::take(&mut run)).await.map_err(|error| self.failed(&error))?;
                 commands = 0;
             }
         }
-        self.run(run).map_err(|error| self.failed(&error))
+        self.run(run).await.map_err(|error| self.failed(&error))
     }
 
     async fn get_snapshot_builder(&mut self) -> GroupSnapshotBuilder {
@@ -180,7 +209,7 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotDir) -> io::Result<()> {
         tracing::info!(group = self.group, %meta, "installing another member's state");
-        self.install(&snapshot).map_err(|error| self.failed(&error))
+        self.install(snapshot).await.map_err(|error| self.failed(&error))
     }
 
     /// Makes a snapshot directory if one is to be sent.
@@ -192,7 +221,7 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
             return Ok(None);
         }
         let builder = self.builder.clone();
-        let made = tokio::task::spawn_blocking(move || builder.checkpoint());
+        let made = tokio::task::spawn_blocking(move || builder.checkpoint_or_wait());
         Ok(Some(made.await.map_err(io_error)?.map_err(io_error)?))
     }
 }

@@ -5,6 +5,7 @@
 //! transfer ends. Until then the log is not purged, within limits, because the member needs it next.
 
 use super::log::io_error;
+use crate::store::space_waits::SpaceWaits;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use crate::view::RowReader;
@@ -103,6 +104,7 @@ pub(crate) struct GroupSnapshotBuilder {
     pub(crate) store: Arc<StateStore>,
     pub(crate) snapshots_taken: Arc<AtomicU64>,
     pub(crate) sent: SnapshotsSent,
+    pub(crate) space: Arc<SpaceWaits>,
 }
 
 impl GroupSnapshotBuilder {
@@ -129,9 +131,15 @@ impl GroupSnapshotBuilder {
         Ok(Snapshot { meta, snapshot: SnapshotDir { dir: Some(scratch) } })
     }
 
+    /// The same; while the disk is full, it waits. openraft stops a group that makes no snapshot.
+    pub(crate) fn checkpoint_or_wait(&self) -> Result<Snapshot, StoreError> {
+        self.space.repeat("a snapshot for another node", self.store.memtable_bytes(), || self.checkpoint())
+    }
+
     fn build(&self) -> Result<Snapshot, StoreError> {
         let state = self.store.current();
-        state.flush()?;
+        let flush = || state.flush();
+        self.space.repeat("the flush of a state", self.store.memtable_bytes(), flush)?;
         self.snapshots_taken.fetch_add(1, Ordering::Relaxed);
         Ok(Snapshot { meta: self.flushed(&state)?, snapshot: SnapshotDir { dir: None } })
     }

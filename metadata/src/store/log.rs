@@ -1,21 +1,26 @@
 //! Log of all groups of a node: one RocksDB store with a write-ahead log, and one writing thread.
 //!
 //! Keys are (group, kind, index), big-endian. A request is answered when all of its writes are written and
-//! synced; requests that are queued together share one batch and one sync. After the first failure nothing is
-//! written any more: the result of a failed sync is unknown, and a later success must not hide that.
+//! synced; requests that are queued together share one batch and one sync. While the disk is full they wait.
+//! After any other failure nothing is written any more: the result of a failed sync is unknown, and a later
+//! success must not hide that. The batch that a full disk refused is written again as a whole, to another
+//! write-ahead log, and it is not answered before the old one, which may have a torn end, is gone for good.
 
 use super::log_facts::LogFacts;
 use super::log_rows::{LogRowKind, index_of, key};
+use super::space_waits::SpaceWaits;
 use super::{options, wal};
 use crate::durability::Durability;
 use crate::store_error::StoreError;
 use mlgw_common::histogram::DurationHistogram;
-use mlgw_common::time::Instant;
+use mlgw_common::limits::LOG_MEMTABLE_BYTES;
+use mlgw_common::time::{Instant, block_for};
 use mlgw_common::{Identity, Incarnation, SyncWatch};
 use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,9 +28,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Maximum number of requests in one write; the others go into the next write.
 const WRITE_REQUESTS_MAX: usize = 1024;
+/// Longest wait until RocksDB has removed a write-ahead log whose rows are in a table. It takes milliseconds.
+const REMOVAL_MAX: Duration = Duration::from_secs(10);
+const REMOVAL_POLL: Duration = Duration::from_millis(10);
 
 /// A change of the log store.
 pub(crate) enum LogWrite {
@@ -107,6 +116,7 @@ pub(crate) struct LogStore {
     dir: PathBuf,
     figures: Arc<LogFigures>,
     synced: Arc<SyncedEntries>,
+    space: Arc<SpaceWaits>,
     writer: Arc<WriterThread>,
 }
 
@@ -158,8 +168,11 @@ impl LogStore {
         let figures = Arc::new(LogFigures::default());
         let (requests, incoming) = channel();
         let synced = Arc::<SyncedEntries>::default();
+        let space = Arc::new(SpaceWaits::new(dir));
         let writer = LogWriter {
             store: Arc::clone(&store),
+            dir: dir.to_owned(),
+            space: Arc::clone(&space),
             durability,
             figures: Arc::clone(&figures),
             synced: Arc::clone(&synced),
@@ -171,7 +184,7 @@ impl LogStore {
             .spawn(move || writer.run(&incoming, failed))
             .map_err(at)?;
         let writer = Arc::new(WriterThread { requests, thread: Mutex::new(Some(thread)) });
-        Ok(Self { store, dir: dir.to_owned(), figures, synced, writer })
+        Ok(Self { store, dir: dir.to_owned(), figures, synced, space, writer })
     }
 
     /// Number of entries on stable media over all groups, purged ones included.
@@ -195,6 +208,11 @@ impl LogStore {
         {
             done(Err(io::Error::other("the log writer has stopped")));
         }
+    }
+
+    /// Waits for space on the disk of the log and of the states.
+    pub(crate) fn space(&self) -> &Arc<SpaceWaits> {
+        &self.space
     }
 
     /// Ends the writing thread and waits for it: nothing is written afterwards.
@@ -260,9 +278,11 @@ impl LogStore {
     pub(crate) fn free_purged_space(&self, group: u32, end: u64) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
-        self.store.db.flush_opt(&flush)?;
         let (from, end) = (key(group, LogRowKind::Entry, 0), key(group, LogRowKind::Entry, end));
-        self.store.db.delete_file_in_range(from, end)?;
+        self.space.repeat("the purge of the catalogue's log", LOG_MEMTABLE_BYTES, || {
+            self.store.db.flush_opt(&flush)?;
+            Ok(self.store.db.delete_file_in_range(from, end)?)
+        })?;
         self.store.db.compact_range(Some(from), Some(end));
         Ok(())
     }
@@ -306,6 +326,8 @@ impl LogStore {
 
 struct LogWriter {
     store: Arc<OpenDb>,
+    dir: PathBuf,
+    space: Arc<SpaceWaits>,
     durability: Durability,
     figures: Arc<LogFigures>,
     synced: Arc<SyncedEntries>,
@@ -336,9 +358,12 @@ impl LogWriter {
 
     fn answer(&mut self, waiting: Vec<PendingLogWrite>, failed: &impl Fn(&str)) {
         if self.failed.is_none()
-            && let Err(error) = self.write(&waiting)
+            && let Err(error) = self.write_or_wait(&waiting)
         {
-            failed(&format!("failed to write the catalogue's log: {error}"));
+            // A stop does not wait for space. Nobody was told that these writes exist.
+            if !(self.space.is_ended() && error.is_disk_full()) {
+                failed(&format!("failed to write the catalogue's log: {error}"));
+            }
             self.failed = Some(error.0);
         }
         for request in waiting {
@@ -347,6 +372,47 @@ impl LogWriter {
                 Some(why) => Err(io::Error::other(why.clone())),
             });
         }
+    }
+
+    /// Writes; if the disk is full, as soon as it has space. The watch counts the wait as a slow sync, so the
+    /// node leads nothing meanwhile.
+    fn write_or_wait(&self, waiting: &[PendingLogWrite]) -> Result<(), StoreError> {
+        match self.write(waiting) {
+            Err(refused) if refused.is_disk_full() => {}
+            done => return done,
+        }
+        let mut torn = self.files_with_writes()?;
+        self.figures.sync_watch.watch(|| {
+            self.space.repeat("the catalogue's log", LOG_MEMTABLE_BYTES, || {
+                let written = self.write(waiting);
+                if written.is_err() {
+                    torn.extend(self.files_with_writes()?);
+                }
+                written
+            })?;
+            self.wait_for_removal(&torn)
+        })
+    }
+
+    /// The write-ahead logs that are not empty.
+    fn files_with_writes(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
+        let mut files = wal::files(&self.dir).map_err(|error| StoreError(error.to_string()))?;
+        files.retain(|file| file.metadata().is_ok_and(|found| found.len() > 0));
+        Ok(files.into_iter().collect())
+    }
+
+    /// Waits until write-ahead logs are removed, also after a power loss. One of them may end with a part of
+    /// the refused batch. A start would take that for damage if more than one write followed it.
+    fn wait_for_removal(&self, torn: &BTreeSet<PathBuf>) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        while torn.iter().any(|file| file.exists()) {
+            if begun.elapsed() > REMOVAL_MAX {
+                tracing::warn!(?torn, "write-ahead logs of the catalogue's log are not removed yet");
+                break;
+            }
+            block_for(REMOVAL_POLL);
+        }
+        store_files::sync_dir(&self.dir).map_err(|error| StoreError(error.to_string()))
     }
 
     fn write(&self, waiting: &[PendingLogWrite]) -> Result<(), StoreError> {

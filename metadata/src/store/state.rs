@@ -5,6 +5,7 @@
 //! it is renamed to the next number, so a power loss leaves the old state or the new one.
 
 use super::options;
+use super::space_waits::SpaceWaits;
 use crate::store_error::StoreError;
 use crate::view::{Row, RowChanges, RowReader};
 use mlgw_formats::{manifest, store_files};
@@ -277,18 +278,24 @@ impl StateStore {
         self.dir.join(name)
     }
 
-    /// Replaces the state by the snapshot in `received`, which must be complete and synced.
-    pub(crate) fn replace(&self, received: &Path) -> Result<(), StoreError> {
+    /// Bytes of the state's memtable.
+    pub(crate) const fn memtable_bytes(&self) -> usize {
+        self.memtable_bytes
+    }
+
+    /// Replaces the state by the snapshot in `received`, which must be complete and synced. While the disk is
+    /// full, it waits until the snapshot can be opened.
+    pub(crate) fn replace(&self, received: &Path, space: &SpaceWaits) -> Result<(), StoreError> {
         let io = |error: std::io::Error| StoreError(format!("{}: {error}", self.dir.display()));
-        let mut current = self.current.write();
-        let next = current.0 + 1;
+        // The state machine alone replaces the state. Readers use the old one until the new one is open.
+        let old = self.current.read().0;
+        let next = old + 1;
         let path = self.dir.join(format!("{STATE}{next}"));
         store_files::rename_dir(received, &path).map_err(io)?;
-        let db = StateDb::open(&path, &self.cache, self.memtable_bytes)?;
-        let old = self.dir.join(format!("{STATE}{}", current.0));
-        *current = (next, Arc::new(db));
-        drop(current);
-        store_files::remove_dir(&old).map_err(io)
+        let open = || StateDb::open(&path, &self.cache, self.memtable_bytes);
+        let db = space.repeat("a received state", self.memtable_bytes, open)?;
+        *self.current.write() = (next, Arc::new(db));
+        store_files::remove_dir(&self.dir.join(format!("{STATE}{old}"))).map_err(io)
     }
 }
 

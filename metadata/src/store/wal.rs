@@ -92,7 +92,7 @@ pub(crate) fn records_after_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// Write-ahead logs in `dir`, the oldest first.
-fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<_> = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
     files.sort();

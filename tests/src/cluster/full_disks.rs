@@ -1,6 +1,7 @@
 //! A full node is reported, gets no new segments and leads nothing, while the others go on. When all nodes
 //! are full, writes are refused and deletes are not, and the space that they free is written again. A node
-//! whose syncs take longer than a second leads nothing and is not ready.
+//! whose disk has no free byte goes on with its reserve. A node whose syncs take longer than a second leads
+//! nothing and is not ready.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use mlgw_common::time::{Instant, timeout};
 use super::segment_files::MINUTELY_MAX;
 use super::testbed::{BUCKET, FIRST, STORAGE, TestCluster, put, until_served, wait_at_most, wait_until};
 use crate::content::TestContent;
+use crate::disk::DiskTrouble;
 use crate::mount::Mount;
 use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::server::{ServerSetup, get_text};
@@ -155,6 +157,51 @@ fn when_all_nodes_are_full_deletes_go_on_and_free_space() {
     for client in &clients {
         cluster.block_on(assert_stored(client, stored.iter().copied()));
     }
+}
+
+#[test]
+fn a_node_whose_disk_has_no_free_byte_goes_on_and_stores_again_later() {
+    const FULL: usize = 3;
+    let mount = Mount::new();
+    let mut cluster = TestCluster::first();
+    cluster.join("storage");
+    cluster.join_at(mount.path());
+    cluster.until_settled();
+    let (first, full) = (cluster.client(FIRST), cluster.client(FULL));
+    let put_some = |ids: std::ops::Range<u64>| {
+        cluster.block_on(async {
+            for id in ids {
+                until_served("a write", async || put_content(&first, id).await).await;
+            }
+        });
+    };
+    put_some(0..4);
+
+    mount.disk().set_trouble(DiskTrouble::Full { free_bytes: 0 });
+    put_some(4..12);
+    wait_until("the full node is named", || is_full(&cluster, FIRST, FULL));
+    put_some(12..20);
+    cluster.block_on(async {
+        assert_stored(&full, 0..20).await;
+        match put_content(&full, 100).await {
+            Err(failure) => assert!(matches!(failure.status(), Some(503 | 507)), "{failure:?}"),
+            // Another node may have stored it.
+            Ok(_) => assert_stored(&first, 100..101).await,
+        }
+        delete(&full, 0).await;
+    });
+    mount.disk().set_trouble(DiskTrouble::None);
+    wait_at_most(MINUTELY_MAX, "the node has space again", || !is_full(&cluster, FIRST, FULL));
+    cluster.until_settled();
+    cluster.block_on(async {
+        until_served("a write", async || put_content(&full, 20).await).await;
+        assert_stored(&full, 1..21).await;
+    });
+    assert_eq!(cluster.take_ended(FULL), None, "the process goes on");
+    // The processes end before the disk is unmounted.
+    cluster.stop(FULL);
+    drop(cluster);
+    drop(mount);
 }
 
 #[test]

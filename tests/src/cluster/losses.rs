@@ -32,8 +32,9 @@ const REMOTE: TestContent = TestContent { id: 72, length: 300_000 };
 /// The remote-backed bucket, and the bucket of its origin.
 const BOUND: &str = "remote-backed";
 const ORIGIN_BUCKET: &str = "lake";
-/// Longest time until a request is refused that no node can serve.
-const REFUSAL_MAX: Duration = Duration::from_secs(2);
+/// Longest time until a request is refused that no node can serve. The aim is 2 s, and the rest is for a busy
+/// machine. A request that waits for the take-over instead takes longer.
+const REFUSAL_MAX: Duration = Duration::from_secs(15);
 /// Longest time until a request ends. It is reached only if something is broken.
 const END_MAX: Duration = Duration::from_secs(30);
 

@@ -4,8 +4,8 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskTrouble {
     None,
-    /// At most `free_bytes` bytes are free: ENOSPC for a call that makes a file longer by more. Truncation
-    /// and deletes free space. Names need none.
+    /// At most `free_bytes` bytes are free: ENOSPC for a call that needs more than a file has already.
+    /// Truncation and deletes free space. Names need none.
     Full {
         free_bytes: u64,
     },

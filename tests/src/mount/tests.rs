@@ -1,8 +1,11 @@
 //! Tests that the mounted file system records the calls of real programs.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+
+use rustix::fs::FallocateFlags;
 
 use super::Mount;
 use crate::disk::{Disk, DiskCall, DiskFault, DiskTrouble};
@@ -50,7 +53,7 @@ fn every_kind_of_change_arrives_in_order() {
     let file = File::create(root.join("d/a")).expect("made");
     file.write_all_at(b"hello", 10).expect("written");
     file.set_len(12).expect("cut");
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8192).expect("allocated");
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8192).expect("allocated");
     file.sync_all().expect("synced");
     fs::hard_link(root.join("d/a"), root.join("b")).expect("linked");
     fs::rename(root.join("b"), root.join("d/c")).expect("renamed");
@@ -137,6 +140,18 @@ fn a_disk_is_full_or_fails_below_a_directory_until_that_is_ended() {
     assert_eq!(errno(file.write_all_at(b"def", 3)), Some(libc::ENOSPC));
     assert_eq!(errno(file.write_all_at(b"de", 3)), None, "two bytes are free");
     file.set_len(3).expect("shorter");
+
+    // Space that a file has got is its own, also beyond its end.
+    let keep = FallocateFlags::KEEP_SIZE;
+    let allocate = |offset, bytes| rustix::fs::fallocate(&file, keep, offset, bytes).map_err(io::Error::from);
+    assert_eq!(errno(allocate(0, 6)), Some(libc::ENOSPC));
+    assert_eq!(errno(allocate(0, 5)), None, "two bytes are free");
+    assert_eq!(file.metadata().expect("known").len(), 3);
+    assert_eq!(errno(fs::write(mount.path().join("other"), b"x")), Some(libc::ENOSPC));
+    assert_eq!(errno(file.write_all_at(b"de", 3)), None, "no space is needed");
+    assert_eq!(errno(file.write_all_at(b"f", 5)), Some(libc::ENOSPC));
+    file.set_len(3).expect("shorter");
+    assert_eq!(errno(fs::write(mount.path().join("other"), b"xy")), None, "its space is free again");
 
     mount.disk().set_trouble(DiskTrouble::Failing { below: "d".to_owned() });
     assert_eq!(errno(file.write_all_at(b"x", 0)), Some(libc::EIO));

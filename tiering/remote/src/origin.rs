@@ -7,6 +7,7 @@
 //! Nothing here is kept on disk, so nothing is lost at a power failure.
 
 mod change_body;
+mod copy_in_parts;
 mod digest;
 mod error;
 mod etag;

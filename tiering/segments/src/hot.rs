@@ -210,6 +210,8 @@ impl HotTier {
         catalogue.set_segment_pins(Arc::new(move |segment| {
             !readers.close_if_unpinned_for(segment, Instant::now())
         }));
+        let all = pins.clone();
+        catalogue.set_pin_of_all_segments(Arc::new(move || all.has_global_pin()));
         let weak = || Arc::downgrade(&tier.inner);
         let mut workers = vec![
             tokio::spawn(compaction::driver::run(weak(), compaction.clone())),

@@ -98,7 +98,7 @@ fn the_answers_have_these_bytes() {
     assert_eq!(SagaReply::of(&Ok(Reply::Done)).unwrap().outcome(), Ok(Ok(Reply::Done)));
     assert!(SagaReply { outcome: b"{".to_vec() }.outcome().is_err());
     let declined = DeclineReply { reason: DeclineReason::NoQuorum as i32, leader: Some(2) };
-    let read = ReadersReply { bodies: vec![300], segments: vec![9], is_behind: false };
+    let read = ReadersReply { bodies: vec![300], segments: vec![9], ..ReadersReply::default() };
     let behind = ReadersReply { is_behind: true, ..read.clone() };
     let answers = vec![
         HeartbeatAnswer { answer: Bytes::from_static(&[1, 0x0a, 0]), refusal: String::new() },
@@ -193,7 +193,8 @@ fn a_question_about_readers_has_a_limit_and_names_the_entry_of_its_bodies() {
     assert!(sent(ReadersCall { applied: None, bodies: vec![], ..most }).is_ok(), "segments need none");
 
     let answered = |bodies: &[u64], segments: &[u64]| {
-        let reply = ReadersReply { bodies: bodies.to_vec(), segments: segments.to_vec(), is_behind: false };
+        let (bodies, segments) = (bodies.to_vec(), segments.to_vec());
+        let reply = ReadersReply { bodies, segments, ..ReadersReply::default() };
         MemberAnswer::read(MemberAnswer::encode_reply(MemberReply::Readers(reply)))
     };
     assert!(answered(&full, &full).is_ok());

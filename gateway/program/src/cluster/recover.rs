@@ -4,7 +4,7 @@
 //! Two servers that continue one cluster would both delete and overwrite objects at upstreams and origins. So
 //! the command asks for the id of the cluster, as a statement that all other nodes are destroyed.
 
-use crate::recovered::{recovered_document, remaining_steps, require_complete};
+use crate::recovered::{VerifiedParts, recovered_document, remaining_steps, require_complete};
 use crate::store::{DataDirArgs, failure};
 use mlgw_cli::output::{Out, aborted, request_answer};
 use mlgw_cli::progress::CommandProgress;
@@ -66,15 +66,16 @@ fn text(recovered: &RecoveredServer) -> String {
     format!(
         "The node of cluster {former} is a server of its own now, with the cluster id {cluster}: {objects} \
          objects, {entries} entries of the log applied.\n{}",
-        remaining_steps(recovered)
+        remaining_steps(recovered, VerifiedParts::Catalogue)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::text;
+    use crate::recovered::{VerifiedParts, remaining_steps};
     use mlgw_common::ClusterId;
-    use mlgw_store::{IncompleteObject, RecoveredServer};
+    use mlgw_store::{BackedUp, IncompleteObject, RecoveredServer};
 
     #[test]
     fn every_object_that_lacks_bytes_is_listed() {
@@ -88,6 +89,11 @@ mod tests {
             list: "/d/incomplete-objects".into(),
         };
         assert!(!text(&recovered).contains("lack bytes"));
+        assert!(text(&recovered).contains("segments were not verified"), "sealed segments are not read");
+        let of_backup = VerifiedParts::Backup(BackedUp { files: 7, bytes: 3 << 20 });
+        let restored = remaining_steps(&recovered, of_backup);
+        assert!(restored.contains("All 7 files (3.0 MiB) were verified against the checksums of the backup"));
+        assert!(!restored.contains("not verified"), "{restored}");
         recovered.incomplete = vec![lacking("k"), lacking("a\nb")];
         let text = text(&recovered);
         assert!(text.ends_with(

@@ -3,6 +3,10 @@
 //! A move that fails is abandoned and chosen again in a later pass, since every step is idempotent. A move
 //! whose old file is still needed by a pin on all segments is parked. A segment that compaction has claimed
 //! is left for a later pass.
+//!
+//! A move to an upstream takes the replicas of all nodes out of the record, so a backup through another node
+//! cannot read the segment any more, and ends. While another node has pinned all segments, segments are
+//! therefore not spilled to upstreams, unless appends wait for their space or an operator has ordered it.
 
 use mlgw_common::time::Instant;
 use std::collections::HashSet;
@@ -167,7 +171,14 @@ impl PlacingDriver {
             }
             return Ok(true);
         }
-        let chosen = self.choose(inner, facts, order.as_ref());
+        let mut chosen = self.choose(inner, facts, order.as_ref());
+        if is_deferrable(inner, order.as_ref())
+            && has_upstream_spill(&chosen)
+            && is_backed_up(catalogue).await
+        {
+            tracing::info!("another node makes a backup: segments are spilled to upstreams after it");
+            self.leave_to_backup(&mut chosen, order.as_ref());
+        }
         self.move_all(inner, catalogue, facts, chosen, order).await
     }
 
@@ -252,6 +263,14 @@ impl PlacingDriver {
             self.skipped.insert(segment);
         } else if way.to == SegmentTier::Upstream {
             self.backoff_until = Some(Instant::now() + UPSTREAM_BACKOFF);
+        }
+    }
+
+    /// Leaves the spills to upstreams to a later pass, or to a later order.
+    fn leave_to_backup(&mut self, chosen: &mut Vec<(SegmentId, SegmentMove)>, order: Option<&PlacingOrder>) {
+        let left = chosen.extract_if(.., |(_, way)| way.to == SegmentTier::Upstream);
+        for (segment, way) in left.collect::<Vec<_>>() {
+            self.skip_or_back_off(segment, way, order);
         }
     }
 
@@ -412,6 +431,22 @@ impl PlacingDriver {
     }
 }
 
+/// True if spills may wait for the backup of another node: no append waits for their space, and no operator.
+fn is_deferrable(inner: &HotTierInner, order: Option<&PlacingOrder>) -> bool {
+    let is_of_operator = order.is_some_and(|order| order.rule_spill().is_none());
+    !is_of_operator && inner.space_waiters.missing_bytes(&inner.shared.space) == 0
+}
+
+fn has_upstream_spill(chosen: &[(SegmentId, SegmentMove)]) -> bool {
+    chosen.iter().any(|(_, way)| way.to == SegmentTier::Upstream)
+}
+
+/// True if another node has pinned all segments. Without an answer there is no majority, and no backup.
+async fn is_backed_up(catalogue: &Catalogue) -> bool {
+    let pinned = catalogue.are_all_segments_pinned_elsewhere().await;
+    pinned.inspect_err(|error| tracing::debug!(%error, "pins on other nodes are unknown")).unwrap_or(false)
+}
+
 /// True if a segment is better spilled than left to compaction. `moved_room_bytes` is the space for live
 /// bytes of compaction while the tier is pressed: a segment whose live bytes do not fit is better spilled as
 /// it is.
@@ -483,7 +518,8 @@ fn tier_pressure(inner: &HotTierInner) -> TierPressure {
     let (used_bytes, room_bytes) = inner.volumes.cold_bytes();
     TierPressure {
         has_cold: !inner.volumes.cold.is_empty(),
-        has_upstream: inner.remote_tier.spill_target().is_some(),
+        // The owner of a segment at an upstream would change soon, and other nodes copy its replicas.
+        has_upstream: inner.remote_tier.spill_target().is_some() && !inner.is_leaving(),
         // Space that an append waits for has precedence over the watermarks.
         hot_excess_bytes: hot.excess_bytes(settings).max(inner.space_waiters.missing_bytes(space)),
         cold_excess_bytes: TierFill { used_bytes, room_bytes }.excess_bytes(settings),
@@ -629,5 +665,27 @@ async fn unlink(inner: &Arc<HotTierInner>, catalogue: &Catalogue, job: MoveJob) 
         sweep_objects(inner, catalogue, ClaimOwner::Placing).await
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PlacingDriver, SegmentMove};
+    use mlgw_common::SegmentTier;
+    use mlgw_common::ids::SegmentId;
+
+    #[test]
+    fn a_backup_on_another_node_leaves_moves_to_the_cold_tier_and_promotions() {
+        let way = |from, to| SegmentMove { from, to };
+        let spilled = (SegmentId(1), way(SegmentTier::Hot, SegmentTier::Upstream));
+        let rest = [
+            (SegmentId(2), way(SegmentTier::Hot, SegmentTier::Cold)),
+            (SegmentId(3), way(SegmentTier::Upstream, SegmentTier::Hot)),
+        ];
+        let mut driver = PlacingDriver::new();
+        let mut chosen = vec![rest[0], spilled, rest[1]];
+        driver.leave_to_backup(&mut chosen, None);
+        assert_eq!(chosen, rest);
+        assert!(driver.backoff_until.is_some(), "later passes leave them too, for a while");
     }
 }

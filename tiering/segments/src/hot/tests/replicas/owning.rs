@@ -65,6 +65,21 @@ async fn segments_at_an_upstream_get_another_owner_that_removes_their_objects() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_spills_nothing_to_an_upstream() {
+    let store = FakeStore::default();
+    let nodes = TestNodes::tuned(with_upstream(&store, true)).await;
+    nodes.start().await;
+    let second = nodes.open_with_upstream(2).await;
+    nodes.cluster.set_nodes([1, 2]);
+    nodes.cluster.set_leaving(1);
+    run_order(&nodes.bench, PlacingOrder::DrainHot).await;
+    assert_eq!(store.names(), [""; 0]);
+    assert!(nodes.segments().iter().all(|record| !record.is_at_upstream()));
+    drop(second);
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_of_a_node_are_forgotten_once_it_is_removed() {
     let nodes = TestNodes::new().await;
     for node in [2, 3] {

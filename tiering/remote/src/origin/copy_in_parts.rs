@@ -1,0 +1,441 @@
+//! Copies of large objects at an origin behind a fence, in parts.
+//!
+//! A change of an origin has a limited time, in which not every origin copies gigabytes. So a large object is
+//! copied as an upload: each part is a change of its own, and the object exists when the upload is completed.
+//! All parts are of the version whose description was read, because each one names its ETag.
+//!
+//! The ETag of the copy is that of an upload, as for clients that copy in parts themselves. An upload that
+//! cannot be aborted stays at the origin, as when such a client ends: its parts are no object.
+
+use super::{
+    FencedOrigin, Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document,
+    strong_validator,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_common::ByteSize;
+use mlgw_common::header_text::{disposition, latin1, metadata_to_wire};
+use mlgw_common::limits::{COPIED_PART_BYTES, FENCED_COPY_BYTES_MAX, PUT_BYTES_MAX};
+use mlgw_formats::schema::{ObjectVersion, Pair};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+const SOURCE_CONDITIONS: &str = "x-amz-copy-source-if-";
+const SOURCE_IF_MATCH: &str = "x-amz-copy-source-if-match";
+const SOURCE_RANGE: &str = "x-amz-copy-source-range";
+const METADATA_DIRECTIVE: &str = "x-amz-metadata-directive";
+const TAGGING_DIRECTIVE: &str = "x-amz-tagging-directive";
+const TAGGING: &str = "x-amz-tagging";
+/// Header that a copy never takes from its source.
+const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
+
+/// Checks that a copy has a size that S3 allows.
+pub(super) fn check_size(object: &ObjectVersion) -> Result<(), OriginError> {
+    if object.size <= PUT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "The specified copy source is larger than the maximum allowable size for a copy source: \
+         {PUT_BYTES_MAX}"
+    );
+    Err(OriginError::refused(400, "InvalidRequest", &message))
+}
+
+/// Copies the version `object` of `source`, with the headers of a CopyObject.
+pub(super) async fn copy_in_parts(
+    origin: &FencedOrigin,
+    key: &str,
+    source: &str,
+    headers: &HeaderMap,
+    object: &ObjectVersion,
+) -> Result<OriginCopyReceipt, OriginError> {
+    let Some(etag) = strong_validator(object) else {
+        let message = format!(
+            "In a cluster an object of more than {} with a weak ETag is copied in parts, by UploadPartCopy.",
+            ByteSize(FENCED_COPY_BYTES_MAX)
+        );
+        return Err(OriginError::refused(400, "InvalidRequest", &message));
+    };
+    let tags = match is_replaced(headers, TAGGING_DIRECTIVE) {
+        true => None,
+        false => Some(tags_of(origin, source, object).await?),
+    };
+    let parts = CopyHeaders::of(headers, object, &etag, tags.as_deref())?;
+    let upload = origin.create_upload(key, &parts.create).await?;
+    let upload = OriginUploadRef { key, id: &upload.id };
+    let document = match copy_parts(origin, upload, source, &parts, object.size).await {
+        Ok(copied) => complete_document(
+            copied.iter().map(|(number, etag, checksums)| (*number, etag.as_str(), checksums.clone())),
+        ),
+        Err(error) => {
+            abort(origin, upload).await;
+            return Err(error);
+        }
+    };
+    let completed = origin.complete(upload, &parts.complete, document).await;
+    if completed.as_ref().is_err_and(OriginError::is_undone) {
+        abort(origin, upload).await;
+    }
+    completed
+}
+
+/// A copied part: its number, its ETag without quotes, and its checksums.
+type CopiedPart = (u32, String, Vec<Pair>);
+
+async fn copy_parts(
+    origin: &FencedOrigin,
+    upload: OriginUploadRef<'_>,
+    source: &str,
+    headers: &CopyHeaders,
+    bytes: u64,
+) -> Result<Vec<CopiedPart>, OriginError> {
+    let (mut parts, mut first) = (Vec::new(), 0);
+    for number in 1.. {
+        if first == bytes {
+            break;
+        }
+        let end = bytes.min(first + COPIED_PART_BYTES);
+        let of_part = headers.of_part(number, first, end)?;
+        let copied = origin.copy_part(upload, number, source, &of_part).await?;
+        parts.push((number, copied.etag, copied.checksums));
+        first = end;
+    }
+    Ok(parts)
+}
+
+async fn abort(origin: &FencedOrigin, upload: OriginUploadRef<'_>) {
+    if let Err(error) = origin.abort(upload).await {
+        tracing::warn!(%error, key = upload.key, upload = upload.id,
+            "the upload of a copy that failed stays at the origin");
+    }
+}
+
+/// Returns the tags of the source. An origin without tags may refuse the request.
+async fn tags_of(
+    origin: &FencedOrigin,
+    source: &str,
+    object: &ObjectVersion,
+) -> Result<Vec<Pair>, OriginError> {
+    match origin.tags(source).await {
+        Err(error) if object.tag_count == 0 && error.is_undone() && !error.is_transient() => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+/// The headers of the requests of a copy in parts.
+struct CopyHeaders {
+    create: HeaderMap,
+    /// Conditions on the source, for the first part.
+    source_conditions: HeaderMap,
+    /// Condition that the source is the version that is copied.
+    is_version: HeaderValue,
+    complete: HeaderMap,
+}
+
+impl CopyHeaders {
+    /// Distributes the headers of a CopyObject of `object`. `tags` are those of the source if the copy keeps
+    /// them.
+    fn of(
+        headers: &HeaderMap,
+        object: &ObjectVersion,
+        etag: &str,
+        tags: Option<&[Pair]>,
+    ) -> Result<Self, OriginError> {
+        let mut all = Self {
+            create: HeaderMap::new(),
+            source_conditions: HeaderMap::new(),
+            is_version: header_value(&format!("\"{etag}\""))?,
+            complete: HeaderMap::new(),
+        };
+        for (name, value) in headers {
+            let to = match name.as_str() {
+                METADATA_DIRECTIVE | TAGGING_DIRECTIVE => continue,
+                TAGGING if tags.is_some() => continue,
+                "if-match" | "if-none-match" => &mut all.complete,
+                name if name.starts_with(SOURCE_CONDITIONS) => &mut all.source_conditions,
+                _ => &mut all.create,
+            };
+            to.append(name.clone(), value.clone());
+        }
+        if !is_replaced(headers, METADATA_DIRECTIVE) {
+            describe(object, &mut all.create)?;
+        }
+        if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
+            let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            let pair = |tag: &Pair| format!("{}={}", encoded(&tag.name), encoded(&tag.value));
+            let query = tags.iter().map(pair).collect::<Vec<_>>().join("&");
+            all.create.insert(TAGGING, header_value(&query)?);
+        }
+        Ok(all)
+    }
+
+    /// Returns the headers of the part with the bytes from `first` to before `end`.
+    fn of_part(&self, number: u32, first: u64, end: u64) -> Result<HeaderMap, OriginError> {
+        let mut headers = if number == 1 { self.source_conditions.clone() } else { HeaderMap::new() };
+        let condition = headers.get(SOURCE_IF_MATCH).and_then(|condition| condition.to_str().ok());
+        let version = self.is_version.to_str().unwrap_or_default();
+        // A condition that excludes this version is left as it is, and the origin finds that it fails.
+        if condition.is_none_or(|condition| condition.trim() == "*" || condition.contains(version)) {
+            headers.insert(SOURCE_IF_MATCH, self.is_version.clone());
+        }
+        headers.insert(SOURCE_RANGE, header_value(&format!("bytes={first}-{}", end - 1))?);
+        Ok(headers)
+    }
+}
+
+/// True if a directive of a copy says that the request has what the copy gets.
+fn is_replaced(headers: &HeaderMap, directive: &str) -> bool {
+    headers.get(directive).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"REPLACE"))
+}
+
+/// Adds stored headers and user metadata of the source, except headers that the request has.
+fn describe(object: &ObjectVersion, headers: &mut HeaderMap) -> Result<(), OriginError> {
+    let stored = object.headers.iter().filter(|pair| !pair.name.starts_with(':'));
+    for Pair { name, value } in stored.filter(|pair| pair.name != WEBSITE_REDIRECT) {
+        let name = header_name(name)?;
+        let bytes = latin1(value).and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
+        let value = bytes.map_or_else(|| header_value(&disposition(value)), Ok)?;
+        headers.entry(name).or_insert(value);
+    }
+    for Pair { name, value } in &object.metadata {
+        headers.insert(header_name(&format!("x-amz-meta-{name}"))?, header_value(&metadata_to_wire(value))?);
+    }
+    Ok(())
+}
+
+fn header_name(name: &str) -> Result<HeaderName, OriginError> {
+    HeaderName::from_bytes(name.as_bytes()).map_err(|error| OriginError::InvalidResponse(error.to_string()))
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, OriginError> {
+    HeaderValue::from_str(text).map_err(|error| OriginError::InvalidResponse(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::origin::{
+        CreatedOriginUpload, FencedOrigin, GetQuery, ListPage, ListQuery, Origin, OriginCopyReceipt,
+        OriginError, OriginFence, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
+    };
+    use bytes::Bytes;
+    use futures_util::FutureExt as _;
+    use http::HeaderMap;
+    use mlgw_common::limits::{COPIED_PART_BYTES, FENCED_COPY_BYTES_MAX, PUT_BYTES_MAX};
+    use mlgw_common::time::Instant;
+    use mlgw_formats::schema::{EtagKind, ObjectVersion, Pair};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// An origin with one object, which records its requests.
+    #[derive(Clone)]
+    struct RecordingOrigin {
+        object: ObjectVersion,
+        calls: Arc<Mutex<Vec<(String, HeaderMap)>>>,
+        /// Part whose copy is refused, since the source was written.
+        changes_at: u32,
+    }
+
+    impl RecordingOrigin {
+        fn new(size: u64) -> Self {
+            let object = ObjectVersion {
+                size,
+                etag: "aa".to_owned(),
+                headers: vec![Pair::new("content-type", "text/x"), Pair::new("cache-control", "no-store")],
+                metadata: vec![Pair::new("shape", "r\u{fc}nd")],
+                ..ObjectVersion::default()
+            };
+            Self { object, calls: Arc::default(), changes_at: 0 }
+        }
+
+        fn record(&self, call: impl Into<String>, headers: &HeaderMap) {
+            self.calls.lock().push((call.into(), headers.clone()));
+        }
+
+        /// Copies the object behind an open fence.
+        async fn copy(&self, headers: &[(&'static str, &str)]) -> Result<OriginCopyReceipt, OriginError> {
+            let fence = OriginFence::new();
+            fence.open();
+            fence.extend(Instant::now() + Duration::from_secs(60));
+            let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            let headers: HeaderMap = headers.collect();
+            FencedOrigin::new(Arc::new(self.clone()), fence).copy("to", "from", &headers).await
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.calls.lock().iter().map(|(name, _)| name.clone()).collect()
+        }
+
+        /// A header of the request `name`.
+        fn header(&self, name: &str, header: &str) -> Option<String> {
+            let calls = self.calls.lock();
+            let (_, headers) = calls.iter().find(|(call, _)| call == name).expect("the request was sent");
+            headers.get(header).map(|value| value.to_str().unwrap().to_owned())
+        }
+    }
+
+    impl Origin for RecordingOrigin {
+        fn list<'a>(&'a self, _query: &'a ListQuery) -> OriginFuture<'a, ListPage> {
+            async { Ok(ListPage::default()) }.boxed()
+        }
+
+        fn head<'a>(&'a self, key: &'a str) -> OriginFuture<'a, ObjectVersion> {
+            self.record(format!("head {key}"), &HeaderMap::new());
+            async { Ok(self.object.clone()) }.boxed()
+        }
+
+        fn get<'a>(&'a self, _key: &'a str, _query: &'a GetQuery) -> OriginFuture<'a, OriginObject> {
+            async { Err(OriginError::NoSuchKey) }.boxed()
+        }
+
+        fn name(&self) -> &'static str {
+            "recording"
+        }
+
+        fn metrics(&self) -> OriginMetrics {
+            OriginMetrics::default()
+        }
+
+        fn copy<'a>(
+            &'a self,
+            _key: &'a str,
+            _source: &'a str,
+            headers: &'a HeaderMap,
+        ) -> OriginFuture<'a, OriginCopyReceipt> {
+            self.record("copy", headers);
+            async { Ok(OriginCopyReceipt { etag: "aa".to_owned(), ..OriginCopyReceipt::default() }) }.boxed()
+        }
+
+        fn tags<'a>(&'a self, _key: &'a str) -> OriginFuture<'a, Vec<Pair>> {
+            self.record("tags", &HeaderMap::new());
+            async { Ok(vec![Pair::new("a b", "c&d")]) }.boxed()
+        }
+
+        fn create_upload<'a>(
+            &'a self,
+            _key: &'a str,
+            headers: &'a HeaderMap,
+        ) -> OriginFuture<'a, CreatedOriginUpload> {
+            self.record("create", headers);
+            async { Ok(CreatedOriginUpload { id: "u".to_owned(), ..CreatedOriginUpload::default() }) }.boxed()
+        }
+
+        fn copy_part<'a>(
+            &'a self,
+            _upload: OriginUploadRef<'a>,
+            number: u32,
+            _source: &'a str,
+            headers: &'a HeaderMap,
+        ) -> OriginFuture<'a, OriginCopyReceipt> {
+            self.record(format!("part {number}"), headers);
+            async move {
+                match number == self.changes_at {
+                    true => Err(OriginError::Changed),
+                    false => Ok(OriginCopyReceipt { etag: number.to_string(), ..Default::default() }),
+                }
+            }
+            .boxed()
+        }
+
+        fn complete<'a>(
+            &'a self,
+            _upload: OriginUploadRef<'a>,
+            headers: &'a HeaderMap,
+            document: Bytes,
+        ) -> OriginFuture<'a, OriginCopyReceipt> {
+            let parts = String::from_utf8(document.to_vec()).unwrap().matches("<PartNumber>").count();
+            self.record(format!("complete {parts}"), headers);
+            async { Ok(OriginCopyReceipt { etag: "bb-5".to_owned(), ..OriginCopyReceipt::default() }) }
+                .boxed()
+        }
+
+        fn abort<'a>(&'a self, _upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
+            self.record("abort", &HeaderMap::new());
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_object_is_copied_in_parts_with_its_description_and_a_small_one_at_once() {
+        let small = RecordingOrigin::new(FENCED_COPY_BYTES_MAX);
+        assert_eq!(small.copy(&[]).await.unwrap().etag, "aa");
+        assert_eq!(small.names(), ["head from", "copy"]);
+
+        let large = RecordingOrigin::new(FENCED_COPY_BYTES_MAX + 1);
+        assert_eq!(large.copy(&[]).await.unwrap().etag, "bb-5");
+        let expected =
+            ["head from", "tags", "create", "part 1", "part 2", "part 3", "part 4", "part 5", "complete 5"];
+        assert_eq!(large.names(), expected);
+        let range = |part: &str| large.header(part, "x-amz-copy-source-range").unwrap();
+        assert_eq!(range("part 1"), format!("bytes=0-{}", COPIED_PART_BYTES - 1));
+        assert_eq!(range("part 5"), format!("bytes={FENCED_COPY_BYTES_MAX}-{FENCED_COPY_BYTES_MAX}"));
+        for part in &expected[3..8] {
+            let version = large.header(part, "x-amz-copy-source-if-match");
+            assert_eq!(version.as_deref(), Some("\"aa\""), "{part} is of the version that was described");
+        }
+        let described = |header: &str| large.header("create", header);
+        assert_eq!(described("content-type").as_deref(), Some("text/x"));
+        assert_eq!(described("cache-control").as_deref(), Some("no-store"));
+        assert!(described("x-amz-meta-shape").is_some_and(|shape| shape.starts_with("=?UTF-8?")));
+        assert_eq!(described("x-amz-tagging").as_deref(), Some("a%20b=c%26d"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn directives_and_conditions_of_a_copy_keep_their_meaning_in_parts() {
+        let origin = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        let headers = [
+            ("x-amz-metadata-directive", "REPLACE"),
+            ("content-type", "text/y"),
+            ("x-amz-tagging-directive", "REPLACE"),
+            ("x-amz-tagging", "e=f"),
+            ("x-amz-storage-class", "COLD"),
+            ("if-none-match", "*"),
+            ("x-amz-copy-source-if-match", "\"aa\", \"bb\""),
+            ("x-amz-copy-source-if-unmodified-since", "Sat, 28 Nov 2026 10:00:00 GMT"),
+        ];
+        origin.copy(&headers).await.unwrap();
+        assert!(!origin.names().contains(&"tags".to_owned()));
+        let created = |header: &str| origin.header("create", header);
+        assert_eq!(created("content-type").as_deref(), Some("text/y"));
+        assert_eq!((created("cache-control"), created("x-amz-meta-shape")), (None, None));
+        assert_eq!(created("x-amz-tagging").as_deref(), Some("e=f"));
+        assert_eq!(created("x-amz-storage-class").as_deref(), Some("COLD"));
+        assert_eq!((created("x-amz-metadata-directive"), created("if-none-match")), (None, None));
+        assert_eq!(origin.header("complete 8", "if-none-match").as_deref(), Some("*"));
+        let since = |part| origin.header(part, "x-amz-copy-source-if-unmodified-since");
+        assert!(since("part 1").is_some() && since("part 2").is_none());
+        let version = |part| origin.header(part, "x-amz-copy-source-if-match").unwrap();
+        assert_eq!((version("part 1"), version("part 8")), ("\"aa\"".to_owned(), "\"aa\"".to_owned()));
+        let excluding = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        excluding.copy(&[("x-amz-copy-source-if-match", "\"cc\"")]).await.unwrap();
+        let sent = excluding.header("part 1", "x-amz-copy-source-if-match");
+        assert_eq!(sent.as_deref(), Some("\"cc\""), "the origin finds that it fails");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_in_parts_that_fails_leaves_no_upload_and_what_is_not_allowed_begins_none() {
+        let mut origin = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        origin.changes_at = 2;
+        assert_eq!(origin.copy(&[]).await, Err(OriginError::Changed));
+        assert_eq!(origin.names()[2..], ["create", "part 1", "part 2", "abort"]);
+
+        let too_large = RecordingOrigin::new(PUT_BYTES_MAX + 1);
+        let mut weak = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        weak.object.etag_kind = EtagKind::Weak.into();
+        for (origin, word) in [(too_large, "5368709120"), (weak, "UploadPartCopy")] {
+            let error = origin.copy(&[]).await.unwrap_err();
+            let OriginError::Refused { status: 400, code, message } = &error else { panic!("{error:?}") };
+            assert!(code == "InvalidRequest" && message.contains(word), "{message}");
+            assert_eq!(origin.names(), ["head from"]);
+        }
+        let largest = RecordingOrigin::new(PUT_BYTES_MAX);
+        largest.copy(&[]).await.unwrap();
+        assert_eq!(largest.names().last().unwrap(), "complete 20");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_without_permission_does_not_ask_for_the_size() {
+        let origin = RecordingOrigin::new(1);
+        let fenced = FencedOrigin::new(Arc::new(origin.clone()), OriginFence::new());
+        assert!(fenced.copy("to", "from", &HeaderMap::new()).await.is_err());
+        assert_eq!(origin.names(), [""; 0]);
+    }
+}
