@@ -30,6 +30,8 @@ mod jobs;
 mod leases;
 #[cfg(test)]
 mod leaving_tests;
+#[cfg(test)]
+mod left_group_tests;
 mod log_bound;
 #[cfg(test)]
 mod log_tests;

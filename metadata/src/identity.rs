@@ -12,7 +12,8 @@ use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
 use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage, NodeId};
 use mlgw_formats::schema::meta::{MembershipRecord, MetaRow, Timeline};
-use std::collections::BTreeSet;
+use mlgw_formats::schema::set::SYSTEM_GROUP;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -46,6 +47,9 @@ pub(crate) struct StateFacts {
     /// The voters of its group.
     pub(crate) voters: KnownVoters,
 }
+
+/// Facts of the states by group. A node of a cluster may have states of some groups only.
+pub(crate) type StatesByGroup = BTreeMap<u32, StateFacts>;
 
 /// Voters of a group, as its state names them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,13 +102,13 @@ pub enum Mismatch {
     #[error("group {group}: the log has entries of it, but its state is missing")]
     LostState {
         /// The group.
-        group: usize,
+        group: u32,
     },
     /// The log begins after the end of the state.
     #[error("group {group}: the state ends before entry {reach}, and the log begins at entry {begin}")]
     StaleState {
         /// The group.
-        group: usize,
+        group: u32,
         /// The first entry that the state lacks.
         reach: u64,
         /// The first entry of the log.
@@ -114,7 +118,7 @@ pub enum Mismatch {
     #[error("group {group}: the log ends before entry {end}, but entries up to {known} were acknowledged")]
     StaleLog {
         /// The group.
-        group: usize,
+        group: u32,
         /// The first entry that the log lacks.
         end: u64,
         /// The first entry that is not known to be acknowledged.
@@ -195,7 +199,7 @@ impl Mismatch {
 pub(crate) fn judge(
     expected: &ExpectedServer,
     log: &LogFacts,
-    states: &[StateFacts],
+    states: &StatesByGroup,
     durability: Durability,
 ) -> Result<(), Mismatch> {
     let ExpectedServer { lineage, floor } = expected;
@@ -204,7 +208,7 @@ pub(crate) fn judge(
         // A log that lost a part may have lost its identity with it; the missing part is the better reason.
         return Err(judge_fit(log, states, durability).err().unwrap_or(Mismatch::UnmarkedLog));
     }
-    if let Some(state) = states.first() {
+    if let Some(state) = states.get(&SYSTEM_GROUP) {
         judge_timeline(lineage, state)?;
     }
     judge_fit(log, states, durability)?;
@@ -251,16 +255,15 @@ fn judge_writers(lineage: &Lineage, log: &LogFacts) -> Result<(), Mismatch> {
 /// Checks that log and states fit each other, without regard to their owner.
 pub(crate) fn judge_fit(
     log: &LogFacts,
-    states: &[StateFacts],
+    states: &StatesByGroup,
     durability: Durability,
 ) -> Result<(), Mismatch> {
-    if log.groups.len() > states.len() {
-        return Err(Mismatch::LostState { group: states.len() });
+    // A new group has no rows in the log yet. A node may have files of some groups only.
+    let mut logs = (0..).zip(&log.groups);
+    if let Some((group, _)) = logs.find(|(group, log)| log.end > 0 && !states.contains_key(group)) {
+        return Err(Mismatch::LostState { group });
     }
-    // A new group has no rows in the log yet.
-    let logs = log.groups.iter().copied().chain(std::iter::repeat(GroupFacts::default()));
-    let mut groups = states.iter().zip(logs).enumerate();
-    groups.try_for_each(|(group, (state, log))| judge_ends(group, state, &log, durability))
+    states.iter().try_for_each(|(group, state)| judge_ends(*group, state, &log.group(*group), durability))
 }
 
 /// Checks the timeline, which is a row of group 0. A start with `lineage.marking` flushes that row before it
@@ -289,7 +292,7 @@ fn check_kinship(
 }
 
 fn judge_ends(
-    group: usize,
+    group: u32,
     state: &StateFacts,
     log: &GroupFacts,
     durability: Durability,

@@ -21,6 +21,7 @@ mod repair;
 mod row_tests;
 mod rows;
 mod scratch;
+mod stored_sets;
 mod stores;
 mod tail;
 #[cfg(test)]
@@ -50,12 +51,14 @@ use crate::store_error::StoreError;
 use crate::view::{Row, RowReader as _};
 use mlgw_common::NodeId;
 use mlgw_formats::key::Family;
+use mlgw_formats::schema::set::SYSTEM_GROUP;
 use mlgw_formats::schema::{
-    Bucket, Credential, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, decode, policy,
+    Bucket, Credential, Partition, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, decode, policy,
 };
 use scratch::{Scratch, ScratchState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use stored_sets::{StoredSets, left_note};
 
 /// True if nothing was ever written to the catalogue in `dir`, because its first start was interrupted. Any
 /// of its parts may be missing then, since a start creates them.
@@ -124,17 +127,44 @@ pub struct Offline {
 fn mismatch(
     expected: &ExpectedServer,
     log: &SavedLog,
-    states: &[(u32, ScratchState)],
+    states: &[ScratchState],
 ) -> Result<Option<Mismatch>, StoreError> {
     let facts = log.facts()?;
-    let states: Vec<_> =
-        states.iter().map(|(_, opened)| StateFacts::read(&opened.state)).collect::<Result<_, _>>()?;
+    let states = states.iter().map(|opened| Ok((opened.group, StateFacts::read(&opened.state)?)));
+    let states = states.collect::<Result<_, StoreError>>()?;
     Ok(judge(expected, &facts, &states, Durability::Full).err())
+}
+
+/// Replays the log into the states of the groups that the node has, and leaves out those that it left. `None`
+/// if that is impossible without a gap.
+fn replayed(
+    states: Vec<ScratchState>,
+    node: NodeId,
+    log: &SavedLog,
+    log_dir: &Path,
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
+) -> Option<Vec<ScratchState>> {
+    let (mut sets, mut current) = (None, Vec::new());
+    for opened in states {
+        if sets.as_ref().is_some_and(|sets: &StoredSets| sets.has_left(node, opened.group)) {
+            findings.push(left_note(opened.group, opened.from.display()));
+            continue;
+        }
+        if !logs::replay(&opened, log, log_dir, findings, watch) {
+            return None;
+        }
+        // The first one is the system group.
+        sets.get_or_insert_with(|| StoredSets::read(&opened.state));
+        current.push(opened);
+    }
+    Some(current)
 }
 
 impl Offline {
     /// Opens the catalogue of `node` in `dir`, which no server may be using, on a copy in `scratch` (an empty
-    /// directory, removed when this is dropped). Returns `None` if the catalogue cannot be read or does not
+    /// directory, removed when this is dropped). It has the groups of the node; for each that the node left,
+    /// `findings` gets a note. Returns `None` if the catalogue cannot be read or does not
     /// match `expected`; `findings` has the reason then.
     ///
     /// # Errors
@@ -161,7 +191,7 @@ impl Offline {
             let to = scratch.join(format!("group-{group}"));
             links::link_store(&from, &to).map_err(failed)?;
             let Some(state) = stores::open_state(&from, &to, findings) else { return Ok(None) };
-            states.push((group, ScratchState { state, from, to }));
+            states.push(ScratchState { group, state, from, to });
         }
         match expected.map(|expected| mismatch(expected, &log, &states)).transpose() {
             Ok(found) => {
@@ -174,13 +204,8 @@ impl Offline {
             // far.
             Err(error) => tracing::debug!(%error, "did not compare log and state"),
         }
-        for (group, opened) in &states {
-            if !logs::replay(opened, &log, *group, &log_dir, findings, watch) {
-                return Ok(None);
-            }
-        }
-        let states: Vec<ScratchState> = states.into_iter().map(|(_, opened)| opened).collect();
-        let known = rows::check(&states, dir, findings, watch);
+        let Some(states) = replayed(states, node, &log, &log_dir, findings, watch) else { return Ok(None) };
+        let known = rows::check(states.iter(), dir, findings, watch);
         Ok(known.map(|known| Self { states, facts: known, node, _scratch: owner }))
     }
 
@@ -222,19 +247,45 @@ impl Offline {
         Ok(files.as_deref().map(decode).transpose()?.unwrap_or_default())
     }
 
-    /// Number of groups.
+    /// Ids of the groups, in order. A node of a cluster has some of them.
     #[must_use]
-    pub fn groups(&self) -> usize {
-        self.states.len()
+    pub fn groups(&self) -> Vec<u32> {
+        self.states.iter().map(|opened| opened.group).collect()
     }
 
-    /// All rows of a group, in order.
+    /// Ids of the groups that own ranges and have no rows here: the node has no member of them, or left them,
+    /// or has not received their rows yet.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn dump(&self, group: usize) -> Result<Vec<Row>, StoreError> {
+    pub fn missing_groups(&self) -> Result<Vec<u32>, StoreError> {
+        let (mut owners, mut filled) = (BTreeSet::new(), BTreeSet::new());
+        for ScratchState { group, state, .. } in &self.states {
+            filled.extend((logs::reach(state)? > 0).then_some(*group));
+            if *group == SYSTEM_GROUP {
+                let rows = state.range(&Family::Partition.start(), &Family::Partition.end(), usize::MAX)?;
+                for (_, value) in rows {
+                    owners.insert(decode::<Partition>(&value)?.group);
+                }
+            }
+        }
+        Ok(owners.difference(&filled).copied().collect())
+    }
+
+    /// The nodes that have the rows of all groups; none if there are no sets.
+    #[must_use]
+    pub fn home_nodes(&self) -> Vec<NodeId> {
+        self.states.first().map_or_else(Vec::new, |system| StoredSets::read(&system.state).home_nodes())
+    }
+
+    /// All rows of a group, in order; none if it is not here.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn dump(&self, group: u32) -> Result<Vec<Row>, StoreError> {
         let mut rows = Vec::new();
-        let mut iter = self.states[group].state.rows(&[0], &[u8::MAX]);
+        let Some(opened) = self.states.iter().find(|opened| opened.group == group) else { return Ok(rows) };
+        let mut iter = opened.state.rows(&[0], &[u8::MAX]);
         while let Some((key, value)) = iter.next()? {
             rows.push((key.to_vec(), value.to_vec()));
         }

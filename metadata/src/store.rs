@@ -8,6 +8,7 @@
 //! command.
 
 pub(crate) mod floor;
+pub(crate) mod group_dirs;
 pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod log_facts;

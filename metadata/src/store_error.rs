@@ -34,13 +34,28 @@ impl From<BadKey> for StoreError {
     }
 }
 
-/// Error of a read: the store needs a repair; a retry does not help.
+/// Error of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the catalogue cannot be read: {0}")]
-pub struct ReadError(pub String);
+pub enum ReadError {
+    /// The store failed, or its contents are invalid: it needs a repair, and a retry does not help.
+    #[error("the catalogue cannot be read: {0}")]
+    Store(String),
+    /// This node has no member of a group, or has none any more. Another node has its rows.
+    #[error("this node has no member of group {group}: try again, and another node serves the request")]
+    GroupElsewhere {
+        /// The group.
+        group: u32,
+    },
+}
 
 impl From<StoreError> for ReadError {
     fn from(error: StoreError) -> Self {
-        Self(error.0)
+        Self::Store(error.0)
+    }
+}
+
+impl From<BadRecord> for ReadError {
+    fn from(bad: BadRecord) -> Self {
+        StoreError::from(bad).into()
     }
 }

@@ -5,24 +5,12 @@
 //! the group. Without rows of sets every node may vote in every group, and in the system group always.
 
 use mlgw_common::NodeId;
-use mlgw_formats::schema::set::FIRST_SET;
+use mlgw_formats::schema::set::{FIRST_SET, SYSTEM_GROUP};
 use mlgw_formats::schema::{GroupSet, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Id of the system group, which is in no set.
-const SYSTEM_GROUP: u32 = 0;
-
-/// Place of a node in a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemberPlace {
-    /// The node may vote.
-    Votes,
-    /// The node has the rows of the group. A vote that it has goes to a node that may vote.
-    Learns,
-    /// The node is to be in the group no more. A vote that it has goes to a node that may vote first.
-    Leaves,
-}
+pub use mlgw_formats::schema::set::MemberPlace;
 
 /// The rows of sets, and of the sets of groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,19 +58,7 @@ impl SetRows {
     /// Place of a storage node in a group.
     #[must_use]
     pub fn place(&self, group: u32, node: NodeId) -> MemberPlace {
-        let of = self.of_group(group);
-        // No set is ever removed, so only a cluster without sets has no row for it.
-        let Some(set) = self.sets.get(&of.set).filter(|_| group != SYSTEM_GROUP) else {
-            return MemberPlace::Votes;
-        };
-        if set.contains(node) {
-            return MemberPlace::Votes;
-        }
-        let others = of.guest_of.iter().chain([&FIRST_SET]).filter_map(|set| self.sets.get(set));
-        match others.into_iter().any(|set| set.contains(node)) {
-            true => MemberPlace::Learns,
-            false => MemberPlace::Leaves,
-        }
+        self.of_group(group).place(node, |set| self.sets.get(&set).map(|set| &**set))
     }
 
     /// True if a storage node may lead a group. The leader of the system group has the duty, for which it

@@ -7,7 +7,7 @@ use mlgw_common::bytes::human;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::{Excess, Measure};
-use mlgw_metadata::ProposeError;
+use mlgw_metadata::{ProposeError, ReadError};
 use std::fmt;
 
 /// Error of an operation on an object.
@@ -182,8 +182,12 @@ impl From<ProposeError> for ObjectError {
     }
 }
 
-impl From<mlgw_metadata::ReadError> for ObjectError {
-    fn from(error: mlgw_metadata::ReadError) -> Self {
-        Self::internal(error)
+impl From<ReadError> for ObjectError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            // It left the group since the request waited at a barrier.
+            error @ ReadError::GroupElsewhere { .. } => Self::NoLeader(error.to_string()),
+            error @ ReadError::Store(_) => Self::internal(error),
+        }
     }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, DECOMPRESSED_PIECE_BYTES, LOOKUP_RETRIES_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
-use mlgw_metadata::{BarrierError, BarrierScope, Catalogue, Pin};
+use mlgw_metadata::{BarrierError, BarrierScope, Catalogue, Pin, ReadError};
 use mlgw_segments::fair::ServiceClass;
 use mlgw_segments::hot::{SegmentPin, SegmentReadError};
 use mlgw_segments::tiers::Tiers;
@@ -34,7 +34,7 @@ const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES_MAX);
 pub enum BodyReadError {
     /// The catalogue cannot be read.
     #[error("the catalogue cannot be read: {0}")]
-    Catalogue(#[from] mlgw_metadata::ReadError),
+    Catalogue(#[from] ReadError),
     /// The bytes cannot be read, or do not verify.
     #[error("the bytes of the object cannot be read: {0}")]
     Segment(#[from] SegmentReadError),
@@ -56,6 +56,7 @@ impl From<BodyReadError> for ObjectError {
             BodyReadError::Segment(SegmentReadError::NoReplica { .. }) | BodyReadError::NotCurrent(_) => {
                 Self::NoReplica(error.to_string())
             }
+            BodyReadError::Catalogue(ReadError::GroupElsewhere { .. }) => Self::NoLeader(error.to_string()),
             _ => Self::Unreadable(error.to_string()),
         }
     }

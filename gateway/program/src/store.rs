@@ -229,6 +229,7 @@ fn remedy(kind: FindingKind) -> Option<&'static str> {
         | FindingKind::Manifest
         | FindingKind::Table
         | FindingKind::StaleState
+        | FindingKind::LeftGroup
         | FindingKind::Row
         | FindingKind::Counter
         | FindingKind::SegmentHeader

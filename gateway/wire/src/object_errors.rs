@@ -218,7 +218,19 @@ fn quota_exceeded(of: &QuotaSubject, excess: Excess) -> S3Error {
 #[cfg(test)]
 mod tests {
     use crate::error::{Code, S3Error};
-    use mlgw_objects::ResourceShortage;
+    use mlgw_metadata::ReadError;
+    use mlgw_objects::reader::BodyReadError;
+    use mlgw_objects::{ObjectError, ResourceShortage};
+
+    #[test]
+    fn a_group_that_left_between_barrier_and_read_is_a_503_with_retry() {
+        let gone = || ReadError::GroupElsewhere { group: 3 };
+        let errors = [S3Error::from(gone()), ObjectError::from(BodyReadError::from(gone())).into()];
+        for error in errors {
+            assert_eq!((error.code(), error.get("Reason")), (Code::ServiceUnavailable, Some("NoLeader")));
+        }
+        assert_eq!(S3Error::from(ReadError::Store("bad".into())).code(), Code::InternalError);
+    }
 
     #[test]
     fn each_shortage_is_slow_down_and_carries_its_name() {

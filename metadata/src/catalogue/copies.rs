@@ -23,9 +23,10 @@ use crate::store::saved_log::write_rows;
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::RowReader as _;
-use mlgw_common::Timestamp;
+use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::schema::decode;
 use mlgw_formats::schema::meta::MetaRow;
+use mlgw_formats::schema::set::MemberPlace;
 use mlgw_formats::store_files;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -61,12 +62,29 @@ pub(super) enum CheckpointOutcome {
 /// Reason that a cut of the catalogue was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CutError {
+    /// This node does not have the rows of all groups.
+    #[error("this node does not have the rows of all groups: use {}", with_all_groups(.homes))]
+    NotAtHome {
+        /// The nodes that have them; empty if that is not known.
+        homes: Vec<NodeId>,
+    },
     /// This node cannot confirm that it has the newest state.
     #[error("this node cannot confirm that it has the newest state: {0}")]
     Barrier(#[from] BarrierError),
     /// The copy could not be written.
     #[error(transparent)]
     Copy(#[from] CopyError),
+}
+
+/// Description of the nodes that have the rows of all groups.
+fn with_all_groups(homes: &[NodeId]) -> String {
+    match homes {
+        [] => "another storage node".to_owned(),
+        homes => {
+            let ids: Vec<String> = homes.iter().map(NodeId::to_string).collect();
+            format!("a home node, one of the nodes {}", ids.join(", "))
+        }
+    }
 }
 
 impl CatalogueInner {
@@ -77,16 +95,29 @@ impl CatalogueInner {
         prefix: String,
     ) -> Result<Copier, CutError> {
         let _copying = self.copying.lock().await;
+        self.require_all_groups()?;
         self.barrier(BarrierScope::AllGroups).await?;
         let is_system = |group: &Arc<Group>| group.id == SYSTEM_GROUP;
         let (system, objects): (Vec<_>, Vec<_>) = self.groups.all().into_iter().partition(is_system);
         let cut = CatalogueCut { copier, prefix, positions: Vec::new() };
         let cut = cut.add_groups(objects).await?;
         self.barrier(BarrierScope::System).await?;
+        // The copied rows of sets name this node as one that has the copied groups.
+        self.require_all_groups()?;
         let cut = cut.add_groups(system).await?;
         let links = self.groups.system().scratch_dir(LINKS);
         let added = tokio::task::spawn_blocking(move || cut.add_log(&links)).await;
         Ok(added.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))?)
+    }
+
+    /// Checks that this node has a member of every group that owns a range, and is to keep it.
+    fn require_all_groups(&self) -> Result<(), CutError> {
+        let is_kept = |group: u32| self.resident.place_in(group) != MemberPlace::Leaves;
+        let is_here = |group: u32| self.groups.get(group).is_some() && is_kept(group);
+        match self.resident.object_groups().into_iter().all(is_here) {
+            true => Ok(()),
+            false => Err(CutError::NotAtHome { homes: self.resident.home_nodes() }),
+        }
     }
 
     /// Copies the catalogue into `copier`, under `prefix`.

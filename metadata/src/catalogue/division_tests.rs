@@ -214,7 +214,7 @@ async fn bodies_in_the_release_queue_are_released_after_the_division() {
 
 fn family_count(dir: &Path, family: Family) -> usize {
     let opened = check(dir).1.unwrap();
-    let rows = (0..opened.groups()).flat_map(|group| opened.dump(group).unwrap());
+    let rows = opened.groups().into_iter().flat_map(|group| opened.dump(group).unwrap());
     rows.filter(|(key, _)| key[0] == family as u8).count()
 }
 

@@ -12,9 +12,8 @@ use std::sync::Arc;
 /// Id of the system group, whose rows concern the whole cluster.
 pub(crate) const SYSTEM_GROUP: u32 = 0;
 
-/// Error of a read in a group that has no member on this node.
-pub(super) fn group_elsewhere(id: u32) -> StoreError {
-    StoreError(format!("this node has no member of group {id}"))
+fn without_system_group() -> StoreError {
+    StoreError("this node has no member of the system group".to_owned())
 }
 
 type ById = BTreeMap<u32, Arc<Group>>;
@@ -34,7 +33,7 @@ impl Groups {
     /// If the node has no member of the system group.
     pub(super) fn new(members: impl IntoIterator<Item = Group>) -> Result<Self, StoreError> {
         let by_id: ById = members.into_iter().map(|member| (member.id, Arc::new(member))).collect();
-        let system = by_id.get(&SYSTEM_GROUP).cloned().ok_or_else(|| group_elsewhere(SYSTEM_GROUP))?;
+        let system = by_id.get(&SYSTEM_GROUP).cloned().ok_or_else(without_system_group)?;
         Ok(Self { system, by_id: ArcSwap::from_pointee(by_id), changing: Mutex::new(()) })
     }
 

@@ -1,7 +1,7 @@
 //! State that all clones of a catalogue share, and the path of a proposal through it.
 
 use super::checkpoints::Checkpoints;
-use super::groups::{Groups, SYSTEM_GROUP, group_elsewhere};
+use super::groups::{Groups, SYSTEM_GROUP};
 use super::log_bound::LogBound;
 use super::opener::GroupOpener;
 use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
@@ -11,7 +11,7 @@ use super::stop_signal::StopSignal;
 use crate::raft::error::GroupError;
 use crate::store::log::LogStore;
 use crate::store::state::StateDb;
-use crate::store_error::StoreError;
+use crate::store_error::ReadError;
 use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock, SegmentId};
 use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
@@ -124,19 +124,19 @@ impl CatalogueInner {
     }
 
     /// State of a group.
-    pub(super) fn state_of_group(&self, id: u32) -> Result<Arc<StateDb>, StoreError> {
+    pub(super) fn state_of_group(&self, id: u32) -> Result<Arc<StateDb>, ReadError> {
         let group = self.groups.get(id);
-        group.map(|group| group.state()).ok_or_else(|| group_elsewhere(id))
+        group.map(|group| group.state()).ok_or(ReadError::GroupElsewhere { group: id })
     }
 
     /// States of all groups that hold objects or may get some. Without one of them, a sum over the groups
     /// would be too low, and referenced bytes would count as dead.
-    pub(super) fn object_states(&self) -> Result<Vec<Arc<StateDb>>, StoreError> {
+    pub(super) fn object_states(&self) -> Result<Vec<Arc<StateDb>>, ReadError> {
         self.object_groups().into_iter().map(|id| self.state_of_group(id)).collect()
     }
 
     /// State of the group that holds `key` of `bucket`.
-    pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Result<Arc<StateDb>, StoreError> {
+    pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Result<Arc<StateDb>, ReadError> {
         self.state_of_group(self.resident.group_of(bucket, key))
     }
 

@@ -6,7 +6,10 @@ use super::groups::SYSTEM_GROUP;
 use super::testing::{bucket, key, options};
 use super::{BarrierError, BarrierScope, Catalogue, CatalogueOptions};
 use mlgw_common::NodeId;
-use mlgw_formats::schema::Bucket;
+use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
+use mlgw_formats::command::{Change, Command, PutNode};
+use mlgw_formats::schema::set::FIRST_SET;
+use mlgw_formats::schema::{Bucket, Node};
 use std::sync::Arc;
 
 const GROUP: u32 = 1;
@@ -73,6 +76,36 @@ async fn a_node_leaves_a_group_when_its_leader_confirms_it() {
     assert_eq!((stale.groups(), stale.left_groups()), (vec![SYSTEM_GROUP], vec![GROUP]));
     assert!(stale.object(bucket.bucket_id(), &key_before).is_err(), "also if it was cached");
     assert_eq!(stale.barrier(scope).await, Err(BarrierError::NotLeader { leader: None }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_leaves_a_group_whose_leader_is_none_of_the_nodes_of_its_set() {
+    let (cluster, _) = four_nodes().await;
+    move_away_from_node_3(&cluster).await;
+    remove_node_3(&cluster).await;
+    cluster.lead(GROUP, 2).await;
+    // Node 1, the last leader that node 3 knows, names node 2.
+    until(async || cluster.node(3).leave_group(GROUP, &[]).await.unwrap().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_leaves_a_group_that_a_home_node_leads() {
+    let (cluster, _) = four_nodes().await;
+    let system = cluster.node(cluster.leader(SYSTEM_GROUP).await);
+    until(async || system.raise_cluster_version(SETS_CLUSTER_VERSION).await.ok()).await;
+    let node = Node { id: 2, ..Node::default() };
+    let put = Command::from(Change::PutNode(PutNode { node }));
+    until(async || system.propose(put.clone()).await.ok()).await;
+    until(async || {
+        // Seen in the rows of node 3.
+        let _ = system.put_set(FIRST_SET, &[NodeId(2)], 0).await;
+        (!cluster.node(3).sets().is_empty()).then_some(())
+    })
+    .await;
+    move_away_from_node_3(&cluster).await;
+    remove_node_3(&cluster).await;
+    cluster.network.isolate(1);
+    until(async || cluster.node(3).leave_group(GROUP, &[]).await.unwrap().then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,13 +7,13 @@
 use super::Catalogue;
 use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
-use super::opener::stored_groups;
 use crate::raft::group::Group;
 use crate::raft::members::{ChangeMembersError, GroupMembers};
 use crate::raft::peers::{CallRefused, MemberLane};
 use crate::raft::remote::RemoteNetwork;
 use crate::raft::serve::declined;
 use crate::raft::snapshot_receiver::IncomingSnapshot;
+use crate::store::group_dirs::stored_groups;
 use crate::store_error::{ReadError, StoreError};
 use bytes::Bytes;
 use mlgw_common::NodeId;
@@ -139,8 +139,9 @@ impl Catalogue {
     }
 
     /// Stops the member of a group on this node, if the leader confirms that this node is a member no more.
-    /// Returns true if the member does not run any more. `nodes` are asked, of which one may lead. Its files
-    /// stay, and it runs again when this node is added to the group.
+    /// Returns true if the member does not run any more. `nodes` are asked, of which one may lead, also the
+    /// home nodes, and the leader that this node or one of them knows. Its files stay, and it runs again when
+    /// this node is added to the group.
     ///
     /// # Errors
     /// If the state was not flushed; the member does not run any more.
@@ -211,12 +212,19 @@ impl CatalogueInner {
     }
 
     async fn leave_group(&self, group: u32, nodes: &[NodeId]) -> Result<bool, StoreError> {
+        let Some(member) = self.groups.get(group) else { return Ok(true) };
+        // While votes move to the nodes of its set, a node outside it leads: a home node, or the last leader.
+        let asked = nodes.iter().copied().chain(member.leader()).chain(self.resident.home_nodes());
+        // Nodes that do not answer are waited for before the locks are taken.
+        let Some(leader) = member.removed_by(&asked.collect()).await else { return Ok(false) };
+        drop(member);
         // The log of a stopped member is not purged.
         let _copying = self.copying.lock().await;
         // A leader that adds this node again waits, and finds it stopped.
         let _creating = self.opener.creating.lock().await;
         let Some(member) = self.groups.get(group) else { return Ok(true) };
-        if !member.is_removed(nodes).await {
+        // It may have been added again meanwhile.
+        if member.removed_by(&[leader].into()).await.is_none() {
             return Ok(false);
         }
         self.groups.remove(group);

@@ -463,7 +463,7 @@ fn rows_by_family(dir: &Path) -> BTreeMap<u8, BTreeSet<Row>> {
     assert!(!findings.iter().any(CheckFinding::is_damage), "{findings:?}");
     let opened = opened.unwrap().unwrap();
     let mut rows: BTreeMap<u8, BTreeSet<Row>> = BTreeMap::new();
-    for row in (0..opened.groups()).flat_map(|group| opened.dump(group).unwrap()) {
+    for row in opened.groups().into_iter().flat_map(|group| opened.dump(group).unwrap()) {
         rows.entry(row.0[0]).or_default().insert(row);
     }
     rows

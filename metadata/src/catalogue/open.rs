@@ -13,14 +13,15 @@ use super::heartbeats;
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;
-use super::opener::{GroupOpener, group_dir, stored_groups};
+use super::opener::GroupOpener;
 use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use crate::durability::Durability;
-use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge, judge_fit};
+use crate::identity::{ExpectedServer, StateFacts, StatesByGroup, judge, judge_fit};
 use crate::raft::heartbeats::Heartbeats;
 use crate::store::floor::Floor;
+use crate::store::group_dirs::{group_dir, stored_groups};
 use crate::store::log::LogStore;
 use crate::store::log_facts::LogFacts;
 use crate::store::options::Cache;
@@ -35,6 +36,7 @@ use mlgw_formats::schema::Node;
 use mlgw_formats::schema::meta::Timeline;
 use mlgw_formats::store_files;
 use parking_lot::Mutex as SyncMutex;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,15 +122,14 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     Ok(inner)
 }
 
-/// Ids of the groups to open. A server without peers creates those that are missing; a member with peers
-/// opens what is there, and always the system group.
-fn groups_to_open(options: &CatalogueOptions) -> Vec<u32> {
+/// Ids of the groups to open: those that are there, and always the system group. A server without peers
+/// creates those of its setting. The ids may have gaps: a node of a cluster has some groups only, and so may
+/// the server that it becomes.
+fn groups_to_open(options: &CatalogueOptions) -> BTreeSet<u32> {
+    let mut ids: BTreeSet<u32> = stored_groups(&options.dir).into_iter().collect();
+    ids.insert(SYSTEM_GROUP);
     if options.peers.is_none() {
-        return (0..options.groups.max(existing_groups(&options.dir)).max(1)).collect();
-    }
-    let mut ids = stored_groups(&options.dir);
-    if !ids.contains(&SYSTEM_GROUP) {
-        ids.insert(0, SYSTEM_GROUP);
+        ids.extend(0..options.groups);
     }
     ids
 }
@@ -137,7 +138,12 @@ fn groups_to_open(options: &CatalogueOptions) -> Vec<u32> {
 type States = Vec<(u32, StateStore)>;
 
 /// Opens the state of each group, and creates those of new groups.
-fn open_states(dir: &Path, ids: &[u32], cache: &Cache, memtable_bytes: usize) -> Result<States, StoreError> {
+fn open_states(
+    dir: &Path,
+    ids: &BTreeSet<u32>,
+    cache: &Cache,
+    memtable_bytes: usize,
+) -> Result<States, StoreError> {
     let open = |id: &u32| Ok((*id, StateStore::open(&group_dir(dir, *id), cache, memtable_bytes)?));
     ids.iter().map(open).collect()
 }
@@ -180,10 +186,11 @@ fn check_parts(dir: &Path) -> Result<(), OpenError> {
         Err(OpenError::Store(format!("{} has no {part}; run `mlgw store check`", dir.display())))
     };
     // The log is created before any group, and a group before the log has any entry.
-    if existing_groups(dir) > 0 && !dir.join("log").is_dir() {
+    let stored = stored_groups(dir);
+    if !stored.is_empty() && !dir.join("log").is_dir() {
         return lost("log");
     }
-    if existing_groups(dir) == 0 && has_entries(&dir.join("log")) {
+    if !stored.contains(&SYSTEM_GROUP) && has_entries(&dir.join("log")) {
         return lost("state");
     }
     Ok(())
@@ -227,7 +234,6 @@ fn check_fit(options: &CatalogueOptions, states: &[(u32, StateStore)]) -> Result
         Some(expected) => judge(expected, &log, &facts, durability),
         None => judge_fit(&log, &facts, durability),
     };
-    let checked = checked.and_then(|()| check_states(&log, states));
     let Err(source) = checked else { return Ok(()) };
     // Damage in the write-ahead log itself is reported by opening it, which names the position.
     let is_damaged = || wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some()));
@@ -237,21 +243,11 @@ fn check_fit(options: &CatalogueOptions, states: &[(u32, StateStore)]) -> Result
     Err(OpenError::Mismatch { path: dir.to_owned(), source })
 }
 
-/// Facts of the states, by group. A group without a state here counts as empty.
-fn state_facts(states: &[(u32, StateStore)], node: NodeId) -> Result<Vec<StateFacts>, StoreError> {
-    let groups = states.last().map_or(0, |(id, _)| *id as usize + 1);
-    let mut facts = vec![StateFacts::default(); groups];
-    for (id, state) in states {
-        facts[*id as usize] = StateFacts::read(&state.current())?.seen_by(node);
-    }
-    Ok(facts)
-}
-
-/// Checks that each group with entries in the log has a state.
-fn check_states(log: &LogFacts, states: &[(u32, StateStore)]) -> Result<(), Mismatch> {
-    let has_state = |group: usize| states.iter().any(|(id, _)| *id as usize == group);
-    let lost = log.groups.iter().enumerate().find(|(group, facts)| facts.end > 0 && !has_state(*group));
-    lost.map_or(Ok(()), |(group, _)| Err(Mismatch::LostState { group }))
+/// Facts of the states, by group.
+fn state_facts(states: &[(u32, StateStore)], node: NodeId) -> Result<StatesByGroup, StoreError> {
+    let facts =
+        |(id, state): &(u32, StateStore)| Ok((*id, StateFacts::read(&state.current())?.seen_by(node)));
+    states.iter().map(facts).collect()
 }
 
 /// Writes this server's timeline into log and state, durably. A member with peers finds the timeline in the
@@ -295,10 +291,6 @@ fn has_entries(log: &Path) -> bool {
     let mut files = std::fs::read_dir(log).into_iter().flatten().flatten();
     let is_table = |entry: std::fs::DirEntry| links::is_table(&entry.file_name().to_string_lossy());
     log.is_dir() && (files.any(is_table) || wal::has_entries(log).unwrap_or(true))
-}
-
-fn existing_groups(dir: &Path) -> u32 {
-    (0..).take_while(|id| dir.join(format!("group-{id}")).is_dir()).count() as u32
 }
 
 /// Proposes the initial rows of a new catalogue. The partition at the very beginning is written last and

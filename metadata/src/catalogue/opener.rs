@@ -6,11 +6,12 @@ use crate::raft::group::{Group, GroupParts, gathered_config};
 use crate::raft::heartbeats::Heartbeats;
 use crate::raft::machine::Watcher;
 use crate::raft::peers::MemberPeers;
+use crate::store::group_dirs::group_dir;
 use crate::store::log::LogStore;
 use crate::store::options::Cache;
 use crate::store::state::StateStore;
 use crate::store_error::StoreError;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Parts that all members of this node share.
@@ -58,23 +59,4 @@ impl GroupOpener {
         let store = StateStore::open(&group_dir(&self.dir, id), &self.cache, self.memtable_bytes)?;
         self.open(id, store).await
     }
-}
-
-/// Directory of the state of a group.
-pub(super) fn group_dir(dir: &Path, id: u32) -> PathBuf {
-    dir.join(format!("group-{id}"))
-}
-
-/// Ids of the groups that have a state in `dir`.
-pub(super) fn stored_groups(dir: &Path) -> Vec<u32> {
-    let entries =
-        std::fs::read_dir(dir).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
-    let id = |name: &str| {
-        let id: u32 = name.strip_prefix("group-")?.parse().ok()?;
-        // `group-01` is not a name of ours.
-        (name == format!("group-{id}")).then_some(id)
-    };
-    let mut ids: Vec<u32> = entries.filter_map(|entry| id(entry.file_name().to_str()?)).collect();
-    ids.sort_unstable();
-    ids
 }

@@ -10,7 +10,7 @@ use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
 use super::options::ProposeError;
 use super::{Catalogue, read};
-use crate::store_error::{ReadError, StoreError};
+use crate::store_error::ReadError;
 use crate::view::RowReader as _;
 use mlgw_formats::command::{Change, Command, DeleteCredential, Reject, SetBucketQuota, SetKeyQuota};
 use mlgw_formats::key::Family;
@@ -120,13 +120,18 @@ impl CatalogueInner {
         Ok(())
     }
 
-    fn unreadable(&self, error: &StoreError) -> ProposeError {
-        (self.fatal)(&error.0);
-        ProposeError::Stopping
+    fn unreadable(&self, error: &ReadError) -> ProposeError {
+        match error {
+            ReadError::GroupElsewhere { .. } => ProposeError::NotLeader { leader: None },
+            ReadError::Store(why) => {
+                (self.fatal)(why);
+                ProposeError::Stopping
+            }
+        }
     }
 
     /// Commands that bring the quotas of `group` up to date with group 0.
-    fn missing_quota_changes(&self, group: u32) -> Result<Vec<Change>, StoreError> {
+    fn missing_quota_changes(&self, group: u32) -> Result<Vec<Change>, ReadError> {
         let state = self.state_of_group(group)?;
         let mut missed = Vec::new();
         let buckets: Vec<_> = self.resident.buckets.read().values().cloned().collect();

@@ -3,9 +3,8 @@
 //! A scan runs on the caller's thread and decodes only the records that it returns. Where a bucket spans
 //! groups, the scan visits the partitions in key order.
 
-use super::groups::group_elsewhere;
 use super::resident::Resident;
-use crate::store::state::{BlockCaching, BorrowedRow, RowIter, StateDb};
+use crate::store::state::{BlockCaching, RowIter, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{
@@ -97,18 +96,21 @@ impl Reader {
     }
 
     fn rows(&self, group: u32, from: &[u8], end: &[u8]) -> ScannedRows<'_> {
-        let state = self.states.get(&group).ok_or_else(|| group_elsewhere(group));
+        let state = self.states.get(&group).ok_or(ReadError::GroupElsewhere { group });
         ScannedRows(state.map(|state| state.rows_cached(from, end, self.caching)))
     }
 }
 
+/// A key and a value, unless the scan is at its end.
+type ScannedRow<'a> = Result<Option<(&'a [u8], &'a [u8])>, ReadError>;
+
 /// Rows of a group, or the reason that the group cannot be read here.
-struct ScannedRows<'a>(Result<RowIter<'a>, StoreError>);
+struct ScannedRows<'a>(Result<RowIter<'a>, ReadError>);
 
 impl ScannedRows<'_> {
-    fn next(&mut self) -> BorrowedRow<'_> {
+    fn next(&mut self) -> ScannedRow<'_> {
         match &mut self.0 {
-            Ok(rows) => rows.next(),
+            Ok(rows) => rows.next().map_err(ReadError::from),
             Err(error) => Err(error.clone()),
         }
     }
@@ -179,7 +181,7 @@ impl<'a> RangeScan<'a> {
         loop {
             match self.rows.next() {
                 Ok(Some((row, value))) => return Some(take(row, value).map_err(ReadError::from)),
-                Err(error) => return Some(Err(error.into())),
+                Err(error) => return Some(Err(error)),
                 Ok(None) => {}
             }
             let (start, group) = self.later.pop()?;
@@ -301,11 +303,11 @@ impl Iterator for PartScan<'_> {
 }
 
 fn take<T>(
-    row: BorrowedRow<'_>,
+    row: ScannedRow<'_>,
     take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
 ) -> Option<Result<T, ReadError>> {
     match row {
         Ok(row) => row.map(|(row, value)| take(row, value).map_err(ReadError::from)),
-        Err(error) => Some(Err(error.into())),
+        Err(error) => Some(Err(error)),
     }
 }

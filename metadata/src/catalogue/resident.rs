@@ -15,6 +15,7 @@ use mlgw_formats::key::{BadKey, Family, parse_number_key};
 use mlgw_formats::schema::meta::{ClusterVersion, Counter, MetaRow};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
+use mlgw_formats::schema::set::{FIRST_SET, MemberPlace};
 use mlgw_formats::schema::{
     Bucket, BucketState, Credential, Dataset, Duty, GroupSet, Job, Node, NodeSet, Partition, PolicyVersion,
     Rebalance, SegmentRecord, decode, job, partition, segment,
@@ -285,6 +286,20 @@ impl Resident {
     pub(super) fn set_of_group(&self, group: u32) -> GroupSet {
         let known = self.group_sets.read().get(&u64::from(group)).cloned();
         known.map_or_else(|| GroupSet::first(group), |of| GroupSet::clone(&of))
+    }
+
+    /// The place of this node in a group.
+    pub(super) fn place_in(&self, group: u32) -> MemberPlace {
+        let sets = self.sets.read();
+        let find = |set: u32| sets.get(&u64::from(set)).map(|set| &**set);
+        self.set_of_group(group).place(self.node, find)
+    }
+
+    /// The nodes of the first set, which have the rows of all groups; none while there are no sets.
+    pub(super) fn home_nodes(&self) -> Vec<NodeId> {
+        let sets = self.sets.read();
+        let first = sets.get(&u64::from(FIRST_SET));
+        first.into_iter().flat_map(|set| set.nodes.iter().copied().map(NodeId)).collect()
     }
 
     fn set(&self, row: &[u8], change: Option<&[u8]>) -> Result<(), StoreError> {

@@ -156,10 +156,9 @@ impl Catalogue {
     pub async fn remove_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
         let mut released_in = Vec::new();
         for group in self.inner.referrers_of(segment) {
-            let state = self.inner.state_of_group(group);
+            let state = self.inner.state_of_group(group).ok();
             // A group that cannot be read counts as one that refers to the segment.
-            let is_released = state.and_then(|state| is_released(&*state, segment));
-            if !is_released.unwrap_or(false) {
+            if !state.is_some_and(|state| is_released(&*state, segment).unwrap_or(false)) {
                 return Err(Reject::SegmentInUse.into());
             }
             released_in.push(group);

@@ -1,6 +1,6 @@
 //! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
 
-use super::{ExpectedServer, KnownVoters, Mismatch, StateFacts, judge};
+use super::{ExpectedServer, KnownVoters, Mismatch, StateFacts, StatesByGroup, judge};
 use crate::durability::Durability;
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::wal::WalWriters;
@@ -28,12 +28,17 @@ fn state(timeline: Option<(u64, u64)>, reach: u64) -> StateFacts {
     StateFacts { timeline, reach, voters: KnownVoters::One(NodeId(1)) }
 }
 
+/// The states of a catalogue with one group.
+fn only(state: StateFacts) -> StatesByGroup {
+    [(0, state)].into()
+}
+
 #[test]
 fn only_our_own_log_and_state_are_opened() {
     let (own, earlier) = (identity(1, 2, 3), identity(1, 2, 7));
     let foreign = [identity(1, 2, 8), identity(1, 9, 3), identity(9, 2, 3)];
     let opens = |marking, log_of, timeline| {
-        judge(&expected(marking, 0), &log(log_of, 0, 10), &[state(timeline, 5)], Durability::Full).is_ok()
+        judge(&expected(marking, 0), &log(log_of, 0, 10), &only(state(timeline, 5)), Durability::Full).is_ok()
     };
     assert!(opens(false, Some(own), Some((1, 3))));
     for marking in [false, true] {
@@ -57,7 +62,7 @@ fn only_our_own_log_and_state_are_opened() {
 fn a_state_may_be_ahead_of_its_log_only_if_others_vote() {
     let opens = |voters: KnownVoters, durability| {
         let ahead = StateFacts { reach: 11, voters, ..state(Some((1, 3)), 0) };
-        let facts = [ahead.seen_by(NodeId(1))];
+        let facts = only(ahead.seen_by(NodeId(1)));
         judge(&expected(false, 0), &log(Some(identity(1, 2, 3)), 0, 10), &facts, durability).is_ok()
     };
     assert!(!opens(KnownVoters::One(NodeId(1)), Durability::Full), "an acknowledged entry is lost");
@@ -66,7 +71,8 @@ fn a_state_may_be_ahead_of_its_log_only_if_others_vote() {
     assert!(opens(KnownVoters::One(NodeId(2)), Durability::Full), "this node is a learner");
     assert!(opens(KnownVoters::One(NodeId(1)), Durability::Os));
     let stale = StateFacts { reach: 5, voters: KnownVoters::Others, ..state(Some((1, 3)), 0) };
-    let gap = judge(&expected(false, 0), &log(Some(identity(1, 2, 3)), 6, 10), &[stale], Durability::Full);
+    let gap =
+        judge(&expected(false, 0), &log(Some(identity(1, 2, 3)), 6, 10), &only(stale), Durability::Full);
     assert!(matches!(gap, Err(Mismatch::StaleState { .. })), "a gap is never accepted: {gap:?}");
 }
 
@@ -76,7 +82,7 @@ fn a_log_is_accepted_if_all_of_its_writers_are_this_server() {
     let opens = |marking, writer: Option<Incarnation>, named: &[Incarnation], unnamed| {
         let writers = WalWriters { named: named.iter().copied().collect(), unnamed };
         let log = LogFacts { writer, writers, ..log(Some(identity(1, 2, 3)), 0, 10) };
-        judge(&expected(marking, 0), &log, &[state(Some((1, 3)), 5)], Durability::Full).is_ok()
+        judge(&expected(marking, 0), &log, &only(state(Some((1, 3)), 5)), Durability::Full).is_ok()
     };
     for marking in [false, true] {
         assert!(opens(marking, Some(own), &[own], false));
@@ -91,9 +97,22 @@ fn a_log_is_accepted_if_all_of_its_writers_are_this_server() {
 }
 
 #[test]
+fn a_group_without_a_state_may_have_no_entries() {
+    let groups = [3, 0, 7].map(|end| GroupFacts { end, ..GroupFacts::default() });
+    let log = LogFacts { identity: Some(identity(1, 2, 3)), groups: groups.into(), ..LogFacts::default() };
+    let judged = |ids: &[u32]| {
+        let states = ids.iter().map(|id| (*id, state(Some((1, 3)), 0))).collect();
+        judge(&expected(false, 0), &log, &states, Durability::Full)
+    };
+    assert_eq!(judged(&[0, 2]), Ok(()), "the node never had group 1");
+    assert_eq!(judged(&[0, 1, 2, 5]), Ok(()), "a new group has no rows in the log");
+    assert_eq!(judged(&[0, 1]), Err(Mismatch::LostState { group: 2 }));
+}
+
+#[test]
 fn a_new_state_has_no_timeline_yet() {
     let own = Some(identity(1, 2, 3));
-    assert_eq!(judge(&expected(false, 0), &log(own, 0, 10), &[state(None, 0)], Durability::Full), Ok(()));
+    assert_eq!(judge(&expected(false, 0), &log(own, 0, 10), &only(state(None, 0)), Durability::Full), Ok(()));
 }
 
 proptest! {
@@ -111,7 +130,7 @@ proptest! {
         let missing_between = reach < first;
         let missing_behind = end < reach.max(committed).max(floor);
         let durability = if synced { Durability::Full } else { Durability::Os };
-        let checked = judge(&expected(false, floor), &log, &[state], durability);
+        let checked = judge(&expected(false, floor), &log, &only(state), durability);
         prop_assert_eq!(checked.is_ok(), !(missing_between || synced && missing_behind));
         if let Err(Mismatch::LostTail { end: named, .. }) = checked {
             prop_assert!(named == end && end < floor);

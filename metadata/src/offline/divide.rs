@@ -23,7 +23,7 @@ use crate::catalogue::checkpoints::checkpoint_dir;
 use crate::copy::{Copier, CopyError};
 use crate::identity::ExpectedServer;
 use crate::store_error::StoreError;
-pub(super) use build::{NewGroup, link_states, open_log, sync_new, write_log};
+pub(super) use build::{ClosedGroups, NewGroup, link_states, open_log, sync_new, write_log};
 use digests::{RowDigests, RowSums};
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::store_files;
@@ -50,6 +50,14 @@ pub enum DivideError {
     /// The catalogue is damaged.
     #[error("the catalogue is damaged: {0}; run `mlgw store check`")]
     Damaged(String),
+    /// Keys belong to groups of which this node does not have the current rows.
+    #[error("{}", missing_text(.groups, .homes))]
+    MissingGroups {
+        /// The groups.
+        groups: Vec<u32>,
+        /// The nodes that have the rows of all groups, if it is known.
+        homes: Vec<NodeId>,
+    },
     /// The new catalogue has other rows than it must have.
     #[error("the divided catalogue is not equal to the old one ({0}); nothing was changed")]
     Differs(String),
@@ -64,6 +72,22 @@ pub enum DivideError {
     /// RocksDB returned an error.
     #[error("{0}")]
     Store(#[from] StoreError),
+}
+
+fn missing_text(groups: &[u32], homes: &[NodeId]) -> String {
+    let list = |ids: Vec<String>| ids.join(", ");
+    let groups = list(groups.iter().map(u32::to_string).collect());
+    let advice = match homes {
+        [] => "recover another node".to_owned(),
+        homes => format!(
+            "recover a home node, which has the rows of all groups: one of the nodes {}",
+            list(homes.iter().map(NodeId::to_string).collect())
+        ),
+    };
+    format!(
+        "keys belong to groups of which this node does not have the current rows ({groups}); {advice}; \
+         nothing was changed"
+    )
 }
 
 pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> DivideError {
@@ -127,21 +151,23 @@ impl Division {
     /// See [`DivideError`]. An incomplete `new` may be left.
     pub fn build(self, new: &Path, watch: ProgressCallback<'_>) -> Result<DivisionReport, DivideError> {
         let Self { dir, node, expected, before, scratch, object_groups } = self;
-        let object_group = u32::try_from(before.states.len()).unwrap_or(u32::MAX);
-        // Groups 1 to `object_group` have objects, or get those of group 0.
-        let empty_groups = object_groups.saturating_sub(object_group);
+        let groups = before.groups();
+        let object_group = groups.last().map_or(0, |last| last + 1);
+        // All groups but group 0 have objects, and one more gets those of group 0.
+        let has_objects = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+        let empty_groups = object_groups.saturating_sub(has_objects);
         let plan = DivisionPlan { object_group, empty_groups };
         let planned = planned_digests(plan, &before)?;
         drop(before);
-        let scratch = &scratch.0;
-        let entries = build::build(&dir, new, plan, expected.as_ref(), &scratch.join("building"), watch)?;
+        let (scratch, old) = (&scratch.0, ClosedGroups { dir: &dir, groups: &groups });
+        let entries = build::build(&old, new, plan, expected.as_ref(), &scratch.join("building"), watch)?;
         let expected = expected.map(|of| ExpectedServer::read(new, of.lineage, of.floor));
         let expected = expected.transpose().map_err(|error| StoreError(error.to_string()))?;
         let after = open_sound(new, &scratch.join("after"), node, expected.as_ref(), watch)?;
         watch("comparing the rows", 0, 0);
         let mut sums = RowSums::default();
-        for (group, opened) in (0..).zip(&after.states) {
-            sums.add_state(group, &opened.state)?;
+        for opened in &after.states {
+            sums.add_state(opened.group, &opened.state)?;
         }
         let found = sums.finish();
         if let Some(difference) = planned.difference(&found) {
@@ -168,8 +194,8 @@ pub(super) fn open_sound(
 /// The digests that the new catalogue must have.
 fn planned_digests(plan: DivisionPlan, before: &Offline) -> Result<RowDigests, StoreError> {
     let mut sums = RowSums::default();
-    for (group, opened) in (0..).zip(&before.states) {
-        match group {
+    for opened in &before.states {
+        match opened.group {
             0 => sums.add_divided(plan, &opened.state)?,
             group => sums.add_state(group, &opened.state)?,
         }

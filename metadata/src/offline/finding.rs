@@ -44,6 +44,8 @@ pub enum FindingKind {
     StaleLog,
     /// The state ends before the log begins.
     StaleState,
+    /// A state of a group that this node left.
+    LeftGroup,
     /// A row that does not decode, or contradicts others.
     Row,
     /// A counter that differs from the sum of the records it counts.
@@ -84,6 +86,7 @@ impl fmt::Display for FindingKind {
             Self::LostTail => "lost-tail",
             Self::StaleLog => "stale-log",
             Self::StaleState => "stale-state",
+            Self::LeftGroup => "left-group",
             Self::Row => "row",
             Self::Counter => "counter",
             Self::StaleCatalogue => "stale-catalogue",

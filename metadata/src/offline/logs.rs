@@ -82,13 +82,12 @@ fn write_ahead_logs(dir: &Path, findings: &mut Vec<CheckFinding>) -> std::io::Re
 pub(super) fn replay(
     opened: &ScratchState,
     saved: &SavedLog,
-    group: u32,
     dir: &Path,
     findings: &mut Vec<CheckFinding>,
     watch: ProgressCallback<'_>,
 ) -> bool {
     let before = findings.len();
-    if let Err(error) = replay_entries(&opened.state, saved, group, dir, findings, watch) {
+    if let Err(error) = replay_entries(&opened.state, saved, opened.group, dir, findings, watch) {
         findings.push(problem::finding_of(&error.0, &opened.from, &opened.to));
     }
     findings[before..].iter().all(|finding| !finding.is_damage())

@@ -6,16 +6,20 @@
 
 use super::finding::{CheckFinding, ProgressCallback};
 use super::scratch::{Scratch, ScratchState};
+use super::stored_sets::StoredSets;
 use super::{CatalogueFacts, logs, rows, stores};
 use crate::catalogue::checkpoints::{checkpoint_dir, checkpoint_numbers};
 use crate::copy::Copier;
 use crate::identity::{ExpectedServer, StateFacts, judge_log};
+use crate::store::group_dirs::group_dir;
+use crate::store::log_facts::LogFacts;
 use crate::store::state::StateDb;
 use crate::store::{links, options};
-use mlgw_common::{ClusterId, Incarnation, Lineage, regular};
+use mlgw_common::{ClusterId, Incarnation, Lineage, NodeId, regular};
 use mlgw_formats::backup_contents::BackupContents;
 use mlgw_formats::schema::meta::Timeline;
 use mlgw_formats::store_files;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -124,40 +128,94 @@ pub fn rebuild(
     if let Some(expected) = expected.filter(|_| log == RebuildLog::Own) {
         judge_log(expected, &saved.facts()?).map_err(|why| RebuildError::Log(why.to_string()))?;
     }
-    let mut made = Vec::new();
-    let mut entries = 0;
-    let states = stores::newest_states(&checkpoint, &mut wrong);
-    // A group that is younger than the checkpoint has its whole log.
-    let groups = (states.len() as u32).max(saved.facts()?.groups.len() as u32);
-    for group in 0..groups {
-        let to = dir.join(format!("group-{group}")).join(UNFINISHED_STATE);
-        store_files::remove_dir(&to).map_err(failed(&to))?;
-        store_files::make_dir(&to).map_err(failed(&to))?;
-        let known = states.get(group as usize).map(|(_, from)| from.clone());
-        if let Some(from) = &known {
-            copy_dir(from, &to).map_err(failed(&to))?;
+    let states: BTreeMap<u32, PathBuf> = stores::newest_states(&checkpoint, &mut wrong).into_iter().collect();
+    if states.is_empty() {
+        return Err(RebuildError::Wrong(damage_text(&wrong)));
+    }
+    let mut made = RebuiltStates { dir: dir.to_owned(), states: Vec::new() };
+    let node = expected.map_or(NodeId::SINGLE, |of| of.lineage.node);
+    let (mut sets, mut entries) = (None, 0);
+    for group in groups_to_rebuild(&states, &saved.facts()?) {
+        let known = states.get(&group);
+        // A member that was stopped is in no checkpoint, and its log may begin later. Its files stay.
+        if known.is_none() && sets.as_ref().is_some_and(|sets: &StoredSets| sets.has_left(node, group)) {
+            continue;
         }
-        let from = known.unwrap_or_else(|| to.clone());
-        let state = StateDb::open(&to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
-        let before = logs::reach(&state)?;
-        let opened = ScratchState { state, from, to };
-        if !logs::replay(&opened, &saved, group, &log_dir, &mut wrong, watch) {
+        let opened = made.begin(group, known)?;
+        let before = logs::reach(&opened.state)?;
+        if !logs::replay(opened, &saved, &log_dir, &mut wrong, watch) {
             return Err(RebuildError::Log(damage_text(&wrong)));
         }
         opened.state.flush()?;
         let after = logs::reach(&opened.state)?;
         assert!(after >= before, "a replay does not move a state back");
         entries += after - before;
-        made.push(opened);
+        // The first one is the system group.
+        sets.get_or_insert_with(|| StoredSets::read(&opened.state));
     }
-    let known = rows::check(&made, dir, &mut wrong, watch);
+    let has_left = |group: u32| sets.as_ref().is_some_and(|sets| sets.has_left(node, group));
+    let current = made.states.iter().filter(|opened| !has_left(opened.group));
+    let known = rows::check(current, dir, &mut wrong, watch);
     let Some(CatalogueFacts { rows, .. }) = known.filter(|_| !wrong.iter().any(CheckFinding::is_damage))
     else {
         return Err(RebuildError::Wrong(damage_text(&wrong)));
     };
-    let states: Vec<PathBuf> = made.into_iter().map(|opened| opened.to).collect();
-    let aside = install_states(dir, &states, (log == RebuildLog::Checkpoint).then_some(log_dir.as_path()))?;
+    let aside = made.install((log == RebuildLog::Checkpoint).then_some(log_dir.as_path()))?;
     Ok(RebuildReport { checkpoint, written: contents.written, entries, rows, old_state_dir: aside })
+}
+
+/// Ids of the groups to rebuild, in order: those of the checkpoint, and those that are younger and have
+/// entries.
+fn groups_to_rebuild(checkpoint: &BTreeMap<u32, PathBuf>, log: &LogFacts) -> BTreeSet<u32> {
+    let with_entries = (0..).zip(&log.groups).filter(|(_, of)| of.end > 0).map(|(group, _)| group);
+    checkpoint.keys().copied().chain(with_entries).collect()
+}
+
+/// States that are being made. Until they are installed, they are removed when this is dropped.
+struct RebuiltStates {
+    dir: PathBuf,
+    states: Vec<ScratchState>,
+}
+
+impl RebuiltStates {
+    /// Begins the state of a group with a copy of the one in a checkpoint, or empty.
+    fn begin(&mut self, group: u32, known: Option<&PathBuf>) -> Result<&ScratchState, RebuildError> {
+        let to = unfinished_state(&self.dir, group);
+        store_files::remove_dir(&to).map_err(failed(&to))?;
+        store_files::make_dir(&to).map_err(failed(&to))?;
+        if let Some(from) = known {
+            copy_dir(from, &to).map_err(failed(&to))?;
+        }
+        let from = known.unwrap_or(&to).clone();
+        let state = StateDb::open(&to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
+        self.states.push(ScratchState { group, state, from, to });
+        Ok(&self.states[self.states.len() - 1])
+    }
+
+    /// Closes the states and moves them, and the log if one is given, to the names that a start opens.
+    /// Returns the directory of the old ones.
+    fn install(mut self, log: Option<&Path>) -> Result<PathBuf, RebuildError> {
+        let made: Vec<PathBuf> = self.states.drain(..).map(|opened| opened.to).collect();
+        install_states(&self.dir, &made, log)
+    }
+}
+
+impl Drop for RebuiltStates {
+    fn drop(&mut self) {
+        for ScratchState { state, to, .. } in self.states.drain(..) {
+            drop(state);
+            if let Err(error) = store_files::remove_dir(&to) {
+                tracing::warn!(dir = %to.display(), %error, "failed to remove an unfinished state");
+            }
+            // A group without a state must not have a directory. If it has one, this fails.
+            let _ = fs::remove_dir(store_files::parent_of(&to));
+        }
+    }
+}
+
+/// Directory of a state that is being made.
+fn unfinished_state(dir: &Path, group: u32) -> PathBuf {
+    group_dir(dir, group).join(UNFINISHED_STATE)
 }
 
 /// The newest checkpoint that is complete and of this server.

@@ -9,12 +9,17 @@
 //! backup. Creations and deletions of buckets are continued by the first start. The mirrors of active buckets
 //! are brought in line with the system group here, because no saga does that.
 //!
+//! A node with sets of nodes may have some groups only, and old rows of groups that it left. It is refused if
+//! keys belong to a group of which it does not have the current rows.
+//!
 //! Invariants: nothing in the old directory is changed. The new catalogue is checked as a start would check
 //! it. After a power loss the new directory is complete if this had returned; the caller decides which of
 //! them counts.
 
 use super::Offline;
-use super::divide::{DivideError, NewGroup, failed, link_states, open_log, open_sound, sync_new, write_log};
+use super::divide::{
+    ClosedGroups, DivideError, NewGroup, failed, link_states, open_log, open_sound, sync_new, write_log,
+};
 use super::finding::ProgressCallback;
 use super::scratch::Scratch;
 use crate::apply::{apply, seq_of};
@@ -75,9 +80,14 @@ pub fn recover_catalogue(
     let CatalogueRecovery { old, new, node, .. } = *recovery;
     assert!(recovery.lineage.marking, "a recovered server marks its parts at its first start");
     let before = open_sound(old, &scratch.join("before"), node, recovery.expected.as_ref(), watch)?;
-    let ends = before.referenced_ends()?;
+    let missing = before.missing_groups()?;
+    if !missing.is_empty() {
+        return Err(DivideError::MissingGroups { groups: missing, homes: before.home_nodes() });
+    }
+    let (ends, groups) = (before.referenced_ends()?, before.groups());
     drop(before);
-    let entries = build(recovery, &ends, &scratch.join("building"), watch)?;
+    let old = ClosedGroups { dir: old, groups: &groups };
+    let entries = build(recovery, &old, &ends, &scratch.join("building"), watch)?;
     let expected = ExpectedServer { lineage: recovery.lineage.clone(), floor: 0 };
     let catalogue = open_sound(new, &scratch.join("after"), NodeId::SINGLE, Some(&expected), watch)?;
     Ok(RecoveredCatalogue { catalogue, entries, _scratch: owner })
@@ -85,13 +95,14 @@ pub fn recover_catalogue(
 
 fn build(
     recovery: &CatalogueRecovery<'_>,
+    old: &ClosedGroups<'_>,
     ends: &BTreeMap<u64, u64>,
     scratch: &Path,
     watch: ProgressCallback<'_>,
 ) -> Result<u64, DivideError> {
-    let CatalogueRecovery { old, new, .. } = *recovery;
+    let new = recovery.new;
     store_files::make_dir(new).map_err(failed(new))?;
-    let log = open_log(&old.join("log"), scratch)?;
+    let log = open_log(&old.dir.join("log"), scratch)?;
     let (groups, entries) = link_states(old, new, &log, watch)?;
     let system = groups.iter().find(|of| of.group == 0);
     let buckets = system.map_or(Ok(Vec::new()), |of| active_buckets(&of.state))?;

@@ -4,7 +4,7 @@ use super::rebuild::{RebuildError, failed, set_aside};
 use super::scratch::Scratch;
 use super::{logs, rows, stores};
 use crate::durability::Durability;
-use crate::identity::{StateFacts, judge_fit};
+use crate::identity::{StateFacts, StatesByGroup, judge_fit};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{links, options, wal};
@@ -117,7 +117,7 @@ pub fn rebuild_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     let (log, new, copy) = (dir.join("log"), dir.join("log.new"), scratch.join("log"));
     links::link_store(&log, &copy).map_err(failed(&copy))?;
     let found = SavedLog::open_all_files(&copy)?;
-    let mut facts = Vec::new();
+    let mut facts = StatesByGroup::new();
     for (group, state) in stores::newest_states(dir, &mut Vec::new()) {
         let copy = scratch.join(format!("group-{group}"));
         links::link_store(&state, &copy).map_err(failed(&copy))?;
@@ -128,7 +128,7 @@ pub fn rebuild_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
         if let Some(missing) = logs::first_missing(&found, group, state.reach)? {
             return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
         }
-        facts.push(state);
+        facts.insert(group, state);
     }
     let log_facts = found.facts()?;
     judge_fit(&log_facts, &facts, Durability::Full)
@@ -161,7 +161,7 @@ pub fn recount(dir: &Path) -> Result<Vec<String>, StoreError> {
     let mut mended = Vec::new();
     for (group, path) in stores::newest_states(dir, &mut Vec::new()) {
         let state = StateDb::open(&path, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
-        let right = rows::correct_counters(group as usize, &state)?;
+        let right = rows::correct_counters(group, &state)?;
         if !right.is_empty() {
             state.write(&right)?;
             state.flush()?;

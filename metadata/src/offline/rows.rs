@@ -30,17 +30,17 @@ use std::path::Path;
 const WATCH_ROWS: u64 = 1 << 14;
 
 /// Checks all rows; `None` if some cannot be read.
-pub(super) fn check(
-    states: &[ScratchState],
+pub(super) fn check<'s>(
+    states: impl Iterator<Item = &'s ScratchState>,
     dir: &Path,
     findings: &mut Vec<CheckFinding>,
     watch: ProgressCallback<'_>,
 ) -> Option<CatalogueFacts> {
     let mut known = CatalogueFacts::default();
     let mut readable = true;
-    for (group, opened) in states.iter().enumerate() {
-        let mut pass =
-            RowPass { group, state: &opened.state, known: &mut known, findings, sums: GroupSums::default() };
+    for opened in states {
+        let (group, state, known) = (opened.group, &opened.state, &mut known);
+        let mut pass = RowPass { group, state, known, findings, sums: GroupSums::default() };
         if let Err(error) = pass.run(watch) {
             readable = false;
             findings.push(problem::finding_of(&error.0, &opened.from, &opened.to));
@@ -71,7 +71,7 @@ fn check_tables(opened: &ScratchState, findings: &mut Vec<CheckFinding>) {
 }
 
 /// Wrong counters of a group, with their correct values.
-pub(super) fn correct_counters(group: usize, state: &StateDb) -> Result<RowChanges, StoreError> {
+pub(super) fn correct_counters(group: u32, state: &StateDb) -> Result<RowChanges, StoreError> {
     let (mut known, mut findings) = (CatalogueFacts::default(), Vec::new());
     let own = GroupSums::default();
     let mut pass = RowPass { group, state, known: &mut known, findings: &mut findings, sums: own };
@@ -144,7 +144,7 @@ impl From<MapFault> for RowFault {
 }
 
 struct RowPass<'a> {
-    group: usize,
+    group: u32,
     state: &'a StateDb,
     known: &'a mut CatalogueFacts,
     findings: &'a mut Vec<CheckFinding>,
@@ -168,8 +168,7 @@ impl RowPass<'_> {
                 Ok(()) => {}
             }
         }
-        let group = u32::try_from(self.group).unwrap_or(u32::MAX);
-        self.known.groups.push(digest.finish(group));
+        self.known.groups.push(digest.finish(self.group));
         self.check_sums();
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// State of a group, on a scratch copy.
 pub(super) struct ScratchState {
+    pub(super) group: u32,
     pub(super) state: StateDb,
     pub(super) from: PathBuf,
     pub(super) to: PathBuf,

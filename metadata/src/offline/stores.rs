@@ -2,10 +2,12 @@
 
 use super::finding::{CheckFinding, FindingKind};
 use super::problem;
+use crate::store::group_dirs::{group_dir, stored_groups};
 use crate::store::state::StateDb;
 use crate::store::{links, options};
 use mlgw_common::regular;
 use mlgw_formats::manifest::torn_record_offset;
+use mlgw_formats::schema::set::SYSTEM_GROUP;
 use mlgw_formats::{store_files, wal_frames};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,32 +17,23 @@ const CACHE_BYTES: usize = 8 << 20;
 /// Memtable of a check: replayed entries are written as tables of this size.
 const MEMTABLE_BYTES: usize = 16 << 20;
 
-/// Each group with the directory of its newest state.
+/// Each group that has files, by id, with the directory of its newest state: also groups that the node left.
+/// The ids may have gaps. Empty if one has no state, or if there is no system group.
 pub(super) fn newest_states(dir: &Path, findings: &mut Vec<CheckFinding>) -> Vec<(u32, PathBuf)> {
-    let mut found = Vec::new();
-    for group in 0.. {
-        let path = dir.join(format!("group-{group}"));
-        if !path.is_dir() {
-            break;
-        }
-        match newest_state(&path) {
-            Some(state) => found.push((group, state)),
-            None => {
-                findings.push(CheckFinding::damage(
-                    FindingKind::Store,
-                    path.display(),
-                    "it contains no state",
-                ));
-                return Vec::new();
-            }
-        }
+    let stored = stored_groups(dir);
+    if !stored.contains(&SYSTEM_GROUP) {
+        let what = "there is no group-0 and so no catalogue";
+        findings.push(CheckFinding::damage(FindingKind::Store, dir.display(), what));
+        return Vec::new();
     }
-    if found.is_empty() {
-        findings.push(CheckFinding::damage(
-            FindingKind::Store,
-            dir.display(),
-            "there is no group-0 and so no catalogue",
-        ));
+    let mut found = Vec::new();
+    for group in stored {
+        let path = group_dir(dir, group);
+        let Some(state) = newest_state(&path) else {
+            findings.push(CheckFinding::damage(FindingKind::Store, path.display(), "it contains no state"));
+            return Vec::new();
+        };
+        found.push((group, state));
     }
     found
 }

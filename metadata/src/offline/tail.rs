@@ -46,8 +46,8 @@ pub fn check_tail(dir: &Path, expected: &ExpectedServer, scratch: &Path) -> Resu
     let _scratch = Scratch(scratch.to_owned());
     let states = open_states(dir, scratch)?;
     let Some(log) = open_log_copy(&dir.join("log"), scratch)? else { return Ok(LogTail::Lost) };
-    let facts = states.iter().map(|state| StateFacts::read(&state.state));
-    let facts = facts.collect::<Result<Vec<_>, _>>()?;
+    let facts = states.iter().map(|of| Ok((of.group, StateFacts::read(&of.state)?)));
+    let facts = facts.collect::<Result<_, StoreError>>()?;
     let log = log.facts()?;
     Ok(match judge(expected, &log, &facts, Durability::Full) {
         Ok(()) => LogTail::Complete,
@@ -70,7 +70,7 @@ pub fn restart_log(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Rebuil
     let states = open_states(dir, scratch)?;
     let old = open_log_copy(&log, scratch)?;
     let facts = old.as_ref().map(|old| old.facts()).transpose()?;
-    let end = |group: u32| facts.as_ref().and_then(|of| of.groups.get(group as usize)).map_or(0, |of| of.end);
+    let end = |group: u32| facts.as_ref().map_or(0, |of| of.group(group).end);
     let mut short = Vec::new();
     for of in &states {
         let reach = StateFacts::read(&of.state)?.reach;

@@ -10,6 +10,7 @@ use super::peers::{MemberLane, PeerError};
 use super::remote::RemoteNetwork;
 use crate::catalogue::options::BarrierError;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, timeout};
 use mlgw_formats::log_batch::Outcomes;
@@ -19,6 +20,7 @@ use mlgw_formats::member_calls::{
     DeclineReason, DeclineReply, IsMemberCall, MemberReply, MemberRequest, ProposeCall, ReadIndexCall,
 };
 use openraft::LogIdOptionExt as _;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Longest time that the leader may take for a proposal.
@@ -108,20 +110,27 @@ impl Group {
         }
     }
 
-    /// Returns true if the leader, one of `nodes`, confirms that this node is a member no more. It may not
-    /// have received that from the log.
-    pub(crate) async fn is_removed(&self, nodes: &[NodeId]) -> bool {
-        let Some(network) = &self.network else { return false };
-        for node in nodes.iter().filter(|node| node.get() != self.node) {
+    /// Returns the leader if it confirms that this node is a member no more, which this node may not have
+    /// received from the log. The leader is one of `nodes`, or one that they name.
+    pub(crate) async fn removed_by(&self, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
+        let mut answers = self.ask_membership(nodes.clone()).await;
+        let mut named: BTreeSet<NodeId> = answers.iter().filter_map(named_leader).collect();
+        named.retain(|node| !nodes.contains(node));
+        answers.extend(self.ask_membership(named).await);
+        leader_that_removed(&answers)
+    }
+
+    /// Asks all these nodes at once if this node is a member. Only the leader knows.
+    async fn ask_membership(&self, mut nodes: BTreeSet<NodeId>) -> Vec<MembershipAnswer> {
+        let Some(network) = &self.network else { return Vec::new() };
+        nodes.retain(|node| node.get() != self.node);
+        let deadline = Instant::now() + READ_INDEX_MAX;
+        let asking = nodes.into_iter().map(|node| async move {
             let request = MemberRequest::IsMember(IsMemberCall {});
-            let deadline = Instant::now() + READ_INDEX_MAX;
-            // Of the others, each answers that it does not lead.
-            let answered = network.call(*node, MemberLane::Control, request, deadline).await;
-            if let Ok(MemberReply::Membership(part)) = answered {
-                return !part.is_member;
-            }
-        }
-        false
+            let reply = network.call(node, MemberLane::Control, request, deadline).await.ok()?;
+            Some(MembershipAnswer { node, reply })
+        });
+        join_all(asking).await.into_iter().flatten().collect()
     }
 
     /// Waits until this member has applied the entry `index`.
@@ -135,6 +144,32 @@ impl Group {
     }
 }
 
+/// Answer of a node to the question if this node is a member.
+struct MembershipAnswer {
+    node: NodeId,
+    reply: MemberReply,
+}
+
+/// The leader that a node names because it does not lead.
+fn named_leader(answer: &MembershipAnswer) -> Option<NodeId> {
+    match &answer.reply {
+        MemberReply::Declined(declined) => declined.leader.map(NodeId),
+        _ => None,
+    }
+}
+
+/// The leader that has removed this node. After a change of leaders two nodes may have answered: then none of
+/// them may have this node as a member.
+fn leader_that_removed(answers: &[MembershipAnswer]) -> Option<NodeId> {
+    let confirmed = |answer: &MembershipAnswer| match &answer.reply {
+        MemberReply::Membership(part) => Some((answer.node, part.is_member)),
+        _ => None,
+    };
+    let mut leaders = answers.iter().filter_map(confirmed);
+    let (leader, is_member) = leaders.next()?;
+    (!is_member && leaders.all(|(_, is_member)| !is_member)).then_some(leader)
+}
+
 /// The error of a proposal that the leader declined.
 fn declined_proposal(declined: &DeclineReply) -> GroupError {
     match declined.known_reason() {
@@ -143,5 +178,30 @@ fn declined_proposal(declined: &DeclineReply) -> GroupError {
         }
         DeclineReason::Overloaded => GroupError::Overloaded,
         DeclineReason::UnknownOutcome | DeclineReason::NoQuorum => GroupError::UnknownOutcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MembershipAnswer, leader_that_removed, named_leader};
+    use crate::raft::serve::declined;
+    use mlgw_common::NodeId;
+    use mlgw_formats::member_calls::{DeclineReason, MemberReply, MembershipReply};
+
+    #[test]
+    fn a_node_is_removed_when_the_leader_confirms_it_and_no_other_leader_contradicts() {
+        let leader = |node, is_member| MembershipAnswer {
+            node: NodeId(node),
+            reply: MemberReply::Membership(MembershipReply { is_member }),
+        };
+        let follower = || MembershipAnswer {
+            node: NodeId(2),
+            reply: declined(DeclineReason::NotLeader, Some(NodeId(5))),
+        };
+        assert_eq!(named_leader(&follower()), Some(NodeId(5)));
+        assert_eq!(leader_that_removed(&[follower()]), None);
+        assert_eq!(leader_that_removed(&[follower(), leader(5, false)]), Some(NodeId(5)));
+        assert_eq!(leader_that_removed(&[leader(5, true)]), None);
+        assert_eq!(leader_that_removed(&[leader(5, false), leader(1, true)]), None, "it was added again");
     }
 }

@@ -49,6 +49,11 @@ impl LogFacts {
 }
 
 impl LogFacts {
+    /// The part of a group. A group without rows has none.
+    pub(crate) fn group(&self, id: u32) -> GroupFacts {
+        self.groups.get(id as usize).copied().unwrap_or_default()
+    }
+
     /// Number of entries that the groups have ever had in their logs, purged ones included. With one voter it
     /// never decreases.
     pub(crate) fn entries(&self) -> u64 {

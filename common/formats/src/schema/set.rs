@@ -12,6 +12,20 @@ use mlgw_common::NodeId;
 /// the rows of all groups, also of those that are in other sets.
 pub const FIRST_SET: u32 = 0;
 
+/// Id of the system group, which is in no set.
+pub const SYSTEM_GROUP: u32 = 0;
+
+/// Place of a storage node in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberPlace {
+    /// The node may vote.
+    Votes,
+    /// The node has the rows of the group. A vote that it has goes to a node that may vote.
+    Learns,
+    /// The node is to be in the group no more. A vote that it has goes to a node that may vote first.
+    Leaves,
+}
+
 /// A set of storage nodes.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NodeSet {
@@ -63,6 +77,23 @@ impl GroupSet {
     #[must_use]
     pub fn may_refer_to(&self, set: u32) -> bool {
         set == FIRST_SET || set == self.set || self.guest_of.contains(&set)
+    }
+
+    /// Returns the place of a storage node in the group. `find` returns a set by its id.
+    #[must_use]
+    pub fn place<'s>(&self, node: NodeId, find: impl Fn(u32) -> Option<&'s NodeSet>) -> MemberPlace {
+        // No set is ever removed, so only a cluster without sets has no row for it.
+        let Some(set) = find(self.set).filter(|_| self.group != SYSTEM_GROUP) else {
+            return MemberPlace::Votes;
+        };
+        if set.contains(node) {
+            return MemberPlace::Votes;
+        }
+        let mut others = self.guest_of.iter().chain([&FIRST_SET]).filter_map(|id| find(*id));
+        match others.any(|set| set.contains(node)) {
+            true => MemberPlace::Learns,
+            false => MemberPlace::Leaves,
+        }
     }
 
     /// Returns the record after the group is assigned to another set. It becomes a guest of the present one.

@@ -31,6 +31,12 @@ const MEMTABLE_BYTES: usize = 32 << 20;
 /// Rows that are rewritten in one step.
 const STEP_ROWS: usize = 4096;
 
+/// A closed catalogue, and those of its groups that have current rows.
+pub(in crate::offline) struct ClosedGroups<'a> {
+    pub(in crate::offline) dir: &'a Path,
+    pub(in crate::offline) groups: &'a [u32],
+}
+
 /// A group of the new catalogue.
 pub(in crate::offline) struct NewGroup {
     pub(in crate::offline) group: u32,
@@ -42,7 +48,7 @@ pub(in crate::offline) struct NewGroup {
 /// Builds the divided catalogue in `new`, which is empty or absent. Returns the number of log entries that
 /// the states lacked. `scratch` is an empty directory.
 pub(super) fn build(
-    old: &Path,
+    old: &ClosedGroups<'_>,
     new: &Path,
     plan: DivisionPlan,
     expected: Option<&ExpectedServer>,
@@ -50,9 +56,9 @@ pub(super) fn build(
     watch: ProgressCallback<'_>,
 ) -> Result<u64, DivideError> {
     store_files::make_dir(new).map_err(failed(new))?;
-    let log = open_log(&old.join("log"), scratch)?;
+    let log = open_log(&old.dir.join("log"), scratch)?;
     let (mut groups, entries) = link_states(old, new, &log, watch)?;
-    assert_eq!(groups.len(), plan.object_group as usize, "the object group comes after all others");
+    assert!(groups.iter().all(|of| of.group < plan.object_group), "the object group comes after all others");
     let ids = std::iter::once(plan.object_group).chain(plan.empty_group_ids());
     let linked = ids.map(|group| link_new_group(new, group, &groups[0].state));
     let linked = linked.collect::<Result<Vec<_>, DivideError>>()?;
@@ -83,21 +89,22 @@ pub(in crate::offline) fn open_log(log: &Path, scratch: &Path) -> Result<SavedLo
     opened.ok_or_else(|| damage_of(&findings))
 }
 
-/// Links the states of all groups, and applies to each the log that it lacks.
+/// Links the states of the groups, and applies to each the log that it lacks.
 pub(in crate::offline) fn link_states(
-    old: &Path,
+    old: &ClosedGroups<'_>,
     new: &Path,
     log: &SavedLog,
     watch: ProgressCallback<'_>,
 ) -> Result<(Vec<NewGroup>, u64), DivideError> {
     let (mut findings, mut groups, mut entries) = (Vec::new(), Vec::new(), 0);
-    for (group, from) in stores::newest_states(old, &mut findings) {
+    let states = stores::newest_states(old.dir, &mut findings);
+    for (group, from) in states.into_iter().filter(|(group, _)| old.groups.contains(group)) {
         let to = state_dir(new, group);
         link_state(&from, &to).map_err(failed(&to))?;
         let state = open_new_state(&to)?;
         let before = logs::reach(&state)?;
-        let opened = ScratchState { state, from, to };
-        if !logs::replay(&opened, log, group, &old.join("log"), &mut findings, watch) {
+        let opened = ScratchState { group, state, from, to };
+        if !logs::replay(&opened, log, &old.dir.join("log"), &mut findings, watch) {
             return Err(damage_of(&findings));
         }
         let state = opened.state;

@@ -41,7 +41,7 @@ impl NodeCensus {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let replicas = IntactReplicas::of(read()?.as_ref());
-                new.insert(replicas.map_err(|bad| ReadError(bad.to_string()))?)
+                new.insert(replicas.map_err(|bad| ReadError::Store(bad.to_string()))?)
             }
         };
         for (node, tier) in &replicas.tiers {
@@ -172,12 +172,12 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_read_is_an_error_and_counts_nothing() {
         let mut census = NodeCensus::default();
-        let failed = Err(ReadError("gone".to_owned()));
-        assert_eq!(census.add(SegmentId(1), 6, || failed.clone()), Err(ReadError("gone".to_owned())));
+        let failed = Err(ReadError::Store("gone".to_owned()));
+        assert_eq!(census.add(SegmentId(1), 6, || failed.clone()), failed.map(drop));
         let newer = Replica { tier: 9, ..replica(2, SegmentTier::Hot) };
         let replicas = vec![replica(1, SegmentTier::Hot), newer];
         let error = census.add(SegmentId(1), 6, || Ok(Some(record(replicas)))).unwrap_err();
-        assert!(error.0.contains("tier number 9"), "{error}");
+        assert!(error.to_string().contains("tier number 9"), "{error}");
         assert_eq!(census, NodeCensus::default());
     }
 }
