@@ -1,9 +1,9 @@
 //! Changes the sets of nodes, step by step, on the leader of the system group.
 //!
-//! For each step: collect the facts, decide, carry it out, and begin again. The rows of sets and the requested
-//! rebalance are the only state, so the next leader continues after a power loss, and a step that failed or
-//! whose outcome is unknown is decided anew. A row changes by compare and set: of two nodes that believe to
-//! lead, one changes nothing.
+//! For each step: collect the facts, decide, carry it out, and begin again. The rows of sets and the row of
+//! the rebalance are the only state, so the next leader continues after a power loss, and a step that failed
+//! or whose outcome is unknown is decided anew. A row changes by compare and set, so of two nodes that both
+//! seem to lead one changes nothing.
 //!
 //! This has a task of its own: a group whose change of members waits for a node must not delay the
 //! replacement of that node in its sets.

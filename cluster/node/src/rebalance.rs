@@ -43,8 +43,8 @@ pub enum RebalanceError {
     },
     /// The sets are as they should be.
     #[error(
-        "nothing to move: the {sets} sets of nodes and the groups in them are as they should be for {active} \
-         active storage nodes"
+        "nothing to move: the sets of nodes ({sets}) and the groups in them are as they should be for \
+         {active} active storage nodes"
     )]
     Balanced {
         /// Number of sets.
@@ -122,8 +122,8 @@ mod tests {
         assert!(check_work(&facts(4, &[], GroupProgress::Settled)).is_ok());
         let three = [[1, 2, 3]];
         let refused = check_work(&facts(3, &three, GroupProgress::Settled)).unwrap_err();
-        let expected = "nothing to move: the 1 sets of nodes and the groups in them are as they should be for 3 \
-                        active storage nodes";
+        let expected = "nothing to move: the sets of nodes (1) and the groups in them are as they should be \
+                        for 3 active storage nodes";
         assert_eq!(refused.to_string(), expected);
         assert!(check_work(&facts(3, &three, GroupProgress::Moving)).is_ok(), "a group still moves");
         assert!(check_work(&facts(4, &three, GroupProgress::Settled)).is_ok());

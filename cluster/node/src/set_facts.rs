@@ -138,7 +138,7 @@ mod tests {
     use mlgw_membership::GroupProgress::{Moving, Settled};
 
     #[test]
-    fn a_group_is_settled_when_the_nodes_of_its_set_vote_as_far_as_they_can() {
+    fn a_group_is_settled_when_the_nodes_of_its_set_that_can_vote_do() {
         let of = |set: &[u64], voters: &[u64]| {
             let set: Vec<NodeId> = set.iter().copied().map(NodeId).collect();
             progress(&set, &voters.iter().copied().map(NodeId).collect())

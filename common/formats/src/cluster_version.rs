@@ -67,7 +67,9 @@ pub struct LaterCommand {
 }
 
 impl Change {
-    /// Returns the cluster version from which every member knows this command and its fields.
+    /// Returns the cluster version from which every member knows this command and its fields. That of
+    /// [`Change::SetClusterVersion`] is the one that it sets: a member that does not know it stops there,
+    /// before the commands that it allows.
     #[must_use]
     pub const fn cluster_version(&self) -> u32 {
         match self {
@@ -95,7 +97,6 @@ impl Change {
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
             Self::SealSegment(seal) if !seal.replicas.is_empty() => REPLICATION_CLUSTER_VERSION,
             Self::RemoveSegment(remove) if !remove.released_in.is_empty() => REPLICATION_CLUSTER_VERSION,
-            // A member that does not know the version stops here, before the commands that it allows.
             Self::SetClusterVersion(set) => set.version,
             Self::PutNode(put) if put.node.has_membership_fields() => MEMBERSHIP_CLUSTER_VERSION,
             Self::CreateJoinToken(_)

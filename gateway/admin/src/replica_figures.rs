@@ -30,7 +30,8 @@ fn progress_families(progress: &ReplicationStatus, read_bytes: u64) -> Vec<Metri
     ]
 }
 
-/// Returns the numbers of segments with missing and with damaged copies, and with copies outside of their set.
+/// Returns the numbers of segments with missing and with damaged copies, and with copies outside of their
+/// set.
 pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 3] {
     [
         MetricFamily::single(SEGMENTS_BELOW_COPIES, level(copies.counts.below_segments)),

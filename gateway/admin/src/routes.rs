@@ -122,8 +122,8 @@ routes! {
         errors 404 "NotClustered", 409 "ClusterVersion";
     /// Begin to rebalance the cluster: sets of nodes are created, and groups move to them.
     ///
-    /// The leader of the system group carries it out and ends it. `GET /v1/cluster` has the progress. One that
-    /// is under way goes on.
+    /// The leader of the system group carries it out and ends it. `GET /v1/cluster` has the progress. A
+    /// rebalance that is under way goes on.
     post "/v1/cluster/rebalance" => cluster_rebalance::begin,
         202 ClusterRebalanceChange: "The rebalance is under way",
         errors 404 "NoCluster", 409 "ClusterVersion", 409 "NothingToMove", 503 "NotCurrent";

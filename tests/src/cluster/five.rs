@@ -302,7 +302,7 @@ fn three_nodes_become_five_and_then_four_while_clients_write_through_each_of_the
     let voting: BTreeSet<usize> = nodes_of_groups(&view).into_values().flatten().collect();
     assert_eq!(voting, FIVE.into(), "every node votes in a group of objects");
     let (output, status) = command(&cluster, FIRST, &["rebalance"]);
-    assert!(status != Some(0) && output.contains("othing to move: the 5 sets"), "{output}");
+    assert!(status != Some(0) && output.contains("othing to move: the sets of nodes (5)"), "{output}");
     let (output, status) = command(&cluster, FIRST, &["rebalance", "--status"]);
     assert!(status == Some(0) && output.contains("5 sets; no group is moving\n"), "{output}");
     writers.iter().for_each(|(_, writer)| writer.until_more());

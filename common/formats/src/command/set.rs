@@ -33,8 +33,8 @@ pub struct AssignGroup {
     pub changes: u64,
 }
 
-/// Requests a rebalance: it replaces one that was requested before and has not ended. Repeatable. Replies with
-/// [`Reply::Done`](super::Reply::Done).
+/// Requests a rebalance: it replaces one that was requested before and has not ended. Repeatable. Replies
+/// with [`Reply::Done`](super::Reply::Done).
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RequestRebalance {
     /// The request.

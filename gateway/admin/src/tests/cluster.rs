@@ -175,8 +175,8 @@ fn sets_and_what_moves_between_them_are_described() {
 fn a_rebalance_that_does_not_begin_is_refused_with_the_reason() {
     let refused = ApiError::from(RebalanceError::TooFewNodes { active: 3 });
     assert_eq!((refused.status, refused.code), (StatusCode::CONFLICT, "NothingToMove"));
-    let expected = "Nothing to move: the cluster has 3 active storage nodes, and with up to 3 each of them has \
-                    all groups and segments: add a node first.";
+    let expected = "Nothing to move: the cluster has 3 active storage nodes, and with up to 3 each of them \
+                    has all groups and segments: add a node first.";
     assert_eq!(refused.message, expected);
     let refused = ApiError::from(RebalanceError::Version { has: 5 });
     assert_eq!((refused.status, refused.code), (StatusCode::CONFLICT, "ClusterVersion"));

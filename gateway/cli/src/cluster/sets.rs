@@ -22,10 +22,12 @@ pub async fn rebalance(global: &Global, out: Out) -> Result<(), CliError> {
 const fn begun(change: ClusterRebalanceChange) -> &'static str {
     match change.already_running {
         true => {
-            "A rebalance is running already, and goes on. `mlgw cluster rebalance --status` shows the progress."
+            "A rebalance is running already, and goes on. `mlgw cluster rebalance --status` shows the \
+             progress."
         }
         false => {
-            "The rebalance has begun, and ends by itself. `mlgw cluster rebalance --status` shows the progress."
+            "The rebalance has begun, and ends by itself. `mlgw cluster rebalance --status` shows the \
+             progress."
         }
     }
 }
