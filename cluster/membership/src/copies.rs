@@ -221,6 +221,9 @@ mod tests {
             role: NodeRole::Storage,
             state: NodeState::Active,
             place: MemberPlace::Votes,
+            is_in_set: false,
+            has_all_groups: true,
+            is_held: false,
             contact: Contact::Reachable { for_ms: 60_000 },
             lag_bytes: Some(0),
         };
@@ -230,6 +233,8 @@ mod tests {
             change: ChangeState::Committed,
             nodes: (&set(voters) | &set(learners)).into_iter().map(|id| (id, facts)).collect(),
             limits: DecisionLimits::default(),
+            is_system: true,
+            failed: BTreeSet::new(),
         };
         let risk = |input: &DecisionInput, node| risk_after_removal(input, NodeId(node)).to_string();
         let trailing = "nothing: node 1 is the only complete copy, node 2 may trail behind it";

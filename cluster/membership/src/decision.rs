@@ -1,6 +1,6 @@
-//! The next single step towards the membership that the system group should have.
+//! The next single step towards the membership that a group should have.
 
-use crate::facts::{ChangeState, DecisionInput};
+use crate::facts::{ChangeState, DecisionInput, MemberFacts};
 use crate::goal::{helpers, voter_goal};
 use crate::places::MemberPlace;
 use crate::rules::{Rule, RuleSet};
@@ -108,6 +108,12 @@ pub enum WaitReason {
         /// The replacement.
         node: NodeId,
     },
+    /// A node leaves, and keeps its vote until another node of the set can take it.
+    #[error("node {node} leaves, and no other node can take its vote yet")]
+    VoteNotTaken {
+        /// The node that leaves.
+        node: NodeId,
+    },
     /// A member has no record.
     #[error("node {node} is a member and has no record: run `mlgw store check`")]
     UnknownMember {
@@ -140,7 +146,12 @@ pub(crate) fn decide_by(input: &DecisionInput, rules: RuleSet) -> MemberStep {
     if let Some(step) = change_of_members(input, rules) {
         return step;
     }
-    change_of_voters(input, rules)
+    let step = change_of_voters(input, rules);
+    match step {
+        // A removal that cannot be recorded yet must hide no other step, which it may be waiting for.
+        MemberStep::Idle | MemberStep::Wait(_) => removal(input, rules).unwrap_or(step),
+        _ => step,
+    }
 }
 
 /// Finishes a joint change whose leader left it.
@@ -156,24 +167,41 @@ fn finish(input: &DecisionInput, outgoing: &BTreeSet<NodeId>, rules: RuleSet) ->
 }
 
 /// Steps about nodes without a vote. Nodes that come are added before voters change, so that a replacement is
-/// known.
+/// known, and before others leave, so that the rows are never on fewer nodes.
 fn change_of_members(input: &DecisionInput, rules: RuleSet) -> Option<MemberStep> {
     let membership = &input.membership;
+    let is_outside = |facts: &MemberFacts| facts.place == MemberPlace::Leaves && rules.has(Rule::PlacesOnly);
     for (id, facts) in &input.nodes {
-        let is_outside = facts.place == MemberPlace::Leaves && rules.has(Rule::PlacesOnly);
-        if (facts.is_leaving() || is_outside) && membership.learners.contains(id) {
+        if facts.is_leaving() && membership.learners.contains(id) {
             return Some(MemberStep::RemoveLearner(*id));
         }
-        let is_recorded_late = membership.contains(*id) && rules.has(Rule::RecordLast);
-        if facts.state == NodeState::Leaving && !is_recorded_late {
-            return Some(MemberStep::RecordRemoval(*id));
-        }
-        let belongs = !facts.is_leaving() && !is_outside;
-        if belongs && !membership.contains(*id) && facts.contact.is_reachable() {
+        let can_be_added = facts.contact.is_reachable() && !input.failed.contains(id);
+        let belongs = !facts.is_leaving() && !is_outside(facts);
+        if belongs && !membership.contains(*id) && can_be_added {
             return Some(MemberStep::AddLearner(*id));
         }
     }
-    None
+    if rules.has(Rule::RowsFirst) && !input.nodes.iter().all(|(id, facts)| has_its_rows(input, *id, facts)) {
+        return None;
+    }
+    let mut learners = input.nodes.iter().filter(|(id, _)| membership.learners.contains(id));
+    learners.find(|(_, facts)| is_outside(facts)).map(|(id, _)| MemberStep::RemoveLearner(*id))
+}
+
+/// True if a node has the rows of the group, or does not need them.
+fn has_its_rows(input: &DecisionInput, node: NodeId, facts: &MemberFacts) -> bool {
+    let needs_them = facts.place != MemberPlace::Leaves && !facts.is_leaving();
+    !needs_them || input.membership.contains(node) && is_caught_up(input, facts)
+}
+
+/// The removal of a node that nothing has any more, for the system group.
+fn removal(input: &DecisionInput, rules: RuleSet) -> Option<MemberStep> {
+    let is_over = |(id, facts): &(&NodeId, &MemberFacts)| {
+        let is_held = facts.is_held || input.membership.contains(**id);
+        facts.state == NodeState::Leaving && !(is_held && rules.has(Rule::RecordLast))
+    };
+    let mut nodes = input.nodes.iter().filter(|_| input.is_system);
+    nodes.find(is_over).map(|(id, _)| MemberStep::RecordRemoval(*id))
 }
 
 fn change_of_voters(input: &DecisionInput, rules: RuleSet) -> MemberStep {
@@ -248,8 +276,13 @@ fn any_successor(input: &DecisionInput, voters: &BTreeSet<NodeId>) -> Option<Nod
 }
 
 fn can_lead(input: &DecisionInput, node: NodeId) -> bool {
-    let limit = input.limits.promote_lag_bytes;
-    let is_caught_up = |lag: Option<u64>| lag.is_some_and(|lag| lag <= limit);
     let facts = input.nodes.get(&node).filter(|_| node != input.leader);
-    facts.is_some_and(|facts| facts.contact.is_reachable() && is_caught_up(facts.lag_bytes))
+    facts.is_some_and(|facts| facts.contact.is_reachable() && is_caught_up(input, facts))
 }
+
+fn is_caught_up(input: &DecisionInput, facts: &MemberFacts) -> bool {
+    facts.lag_bytes.is_some_and(|lag| lag <= input.limits.promote_lag_bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Input of a decision: the membership of the system group and its leader's knowledge of each node.
+//! Input of a decision: the membership of a group and its leader's knowledge of each node.
 
 use crate::places::MemberPlace;
 use mlgw_common::NodeId;
@@ -28,7 +28,7 @@ impl Contact {
     }
 }
 
-/// A node as the leader of the system group sees it.
+/// A node as the leader of the group sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberFacts {
     /// Role of the node, from its record.
@@ -37,6 +37,14 @@ pub struct MemberFacts {
     pub state: NodeState,
     /// Place of the node in the group.
     pub place: MemberPlace,
+    /// True if the node is in the set of the group. False in the system group, and without sets.
+    pub is_in_set: bool,
+    /// True if the node has the rows of all groups, or is to get them. The leader of the system group needs
+    /// them.
+    pub has_all_groups: bool,
+    /// True while a set or another group has the node. Only the system group uses it: the removal of the node
+    /// is recorded later.
+    pub is_held: bool,
     /// Reachability of the node.
     pub contact: Contact,
     /// Bytes of log that the node does not have yet; `None` if the leader does not know.
@@ -57,7 +65,7 @@ impl MemberFacts {
     }
 }
 
-/// The effective membership of the system group, which is the newest one in its leader's log.
+/// The effective membership of a group, which is the newest one in its leader's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemMembership {
     /// The voters; in a joint change those after it.
@@ -123,7 +131,7 @@ impl Default for DecisionLimits {
 /// Facts from which the next step follows. The node that decides is the leader.
 #[derive(Clone, Debug)]
 pub struct DecisionInput {
-    /// The leader of the system group.
+    /// The leader of the group.
     pub leader: NodeId,
     /// The effective membership.
     pub membership: SystemMembership,
@@ -133,6 +141,10 @@ pub struct DecisionInput {
     pub nodes: BTreeMap<NodeId, MemberFacts>,
     /// Limits.
     pub limits: DecisionLimits,
+    /// True for the system group: its leader records removals.
+    pub is_system: bool,
+    /// Nodes that could not be added a short time ago. Other steps come first.
+    pub failed: BTreeSet<NodeId>,
 }
 
 impl DecisionInput {

@@ -1,7 +1,9 @@
-//! Voters that the system group should have now.
+//! Voters that a group should have now.
 //!
 //! Candidates are the voters that stay, and the learners that may be promoted. A voter that is only
-//! unreachable stays a candidate, so the loss of a node never makes voters fewer; only a removal does.
+//! unreachable stays a candidate, so the loss of a node never makes voters fewer; only a removal does. In a
+//! group of a set a removal does not either while the set can be filled: voters that leave are the last
+//! candidates.
 
 use crate::decision::WaitReason;
 use crate::facts::{Contact, DecisionInput, MemberFacts};
@@ -69,6 +71,29 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
+    /// True if voters that leave stay candidates: the set of the group has enough nodes, or others could be
+    /// added to it. A node of the set that leaves counts, because another one takes its place there.
+    fn keeps_leaving(&self) -> bool {
+        let nodes = self.input.nodes.values();
+        let in_set = nodes.clone().filter(|facts| facts.is_in_set).count();
+        let could_be_in_set = |facts: &&MemberFacts| {
+            facts.role == NodeRole::Storage
+                && !facts.is_in_set
+                && matches!(facts.state, NodeState::Active | NodeState::Joining)
+                && !self.is_lost(facts)
+        };
+        let possible = in_set + nodes.filter(could_be_in_set).count();
+        in_set > 0 && possible >= self.input.limits.voters_max && self.rules.has(Rule::SetKeepsVotes)
+    }
+
+    /// True if a node is unreachable for so long that another one takes its vote.
+    const fn is_lost(&self, facts: &MemberFacts) -> bool {
+        match facts.contact {
+            Contact::Unreachable { for_ms } => for_ms >= self.input.limits.replace_after_ms,
+            Contact::Reachable { .. } => false,
+        }
+    }
+
     fn count(&self, candidates: usize) -> usize {
         let max = self.input.limits.voters_max;
         if self.rules.has(Rule::OddVoters) { voter_count(candidates, max) } else { candidates.min(max) }
@@ -89,9 +114,10 @@ impl Choice<'_> {
 
     /// Nodes of a role that may vote, the best first.
     fn ranked(&self, role: NodeRole) -> Vec<NodeId> {
+        let keeps_leaving = self.keeps_leaving() || !self.rules.has(Rule::LeavingLosesVote);
         let can_vote = |(id, facts): &(&NodeId, &MemberFacts)| {
             if self.input.membership.voters.contains(id) {
-                !facts.is_leaving() || !self.rules.has(Rule::LeavingLosesVote)
+                !facts.is_leaving() || keeps_leaving
             } else {
                 self.has_place(facts) && self.promotion_waits(**id, facts).is_none()
             }
@@ -108,22 +134,20 @@ impl Choice<'_> {
     }
 
     /// Order of candidates: smaller ones first. A voter keeps its vote unless it is worse than a learner.
-    fn preference(&self, id: NodeId) -> (bool, bool, bool, bool, bool, bool, NodeId) {
-        let facts = self.input.nodes.get(&id);
-        let is_draining = facts.is_some_and(|facts| facts.state == NodeState::Draining);
-        let is_lost = facts.is_some_and(|facts| match facts.contact {
-            Contact::Unreachable { for_ms } => for_ms >= self.input.limits.replace_after_ms,
-            Contact::Reachable { .. } => false,
-        });
-        (
-            facts.is_some_and(|facts| !self.has_place(facts)),
-            is_draining && self.rules.has(Rule::DrainingLast),
-            is_lost && self.rules.has(Rule::ReplaceUnreachable),
-            !self.input.membership.voters.contains(&id),
-            !self.input.is_reachable(id),
-            id != self.input.leader,
-            id,
-        )
+    fn preference(&self, id: NodeId) -> ([bool; 8], NodeId) {
+        let (input, rules) = (self.input, self.rules);
+        let is = |property: &dyn Fn(&MemberFacts) -> bool| input.nodes.get(&id).is_some_and(property);
+        let reasons = [
+            is(&MemberFacts::is_leaving) && rules.has(Rule::LeavingLosesVote),
+            is(&|facts| !self.has_place(facts)),
+            is(&|facts| facts.state == NodeState::Draining) && rules.has(Rule::DrainingLast),
+            is(&|facts| self.is_lost(facts)) && rules.has(Rule::ReplaceUnreachable),
+            is(&|facts| !facts.has_all_groups) && input.is_system && rules.has(Rule::AllGroupsFirst),
+            !input.membership.voters.contains(&id),
+            !input.is_reachable(id),
+            id != input.leader,
+        ];
+        (reasons, id)
     }
 
     /// The reason why a node that is no voter may not become one now.
@@ -188,9 +212,13 @@ impl Choice<'_> {
             self.promotion_waits(*id, facts).filter(|_| is_wanted)
         });
         let waiting: Vec<WaitReason> = waiting.collect();
-        let possible = self.count(candidates.len() + waiting.len());
-        match waiting.into_iter().next() {
-            Some(reason) if possible > self.count(candidates.len()) => Some(reason),
+        let is_leaving = |id: &&NodeId| self.input.nodes.get(id).is_some_and(MemberFacts::is_leaving);
+        let staying = candidates.iter().filter(|id| !is_leaving(id)).count();
+        let possible = self.count(staying + waiting.len());
+        let kept = candidates.iter().find(is_leaving).filter(|_| staying < self.count(candidates.len()));
+        match (waiting.into_iter().next(), kept) {
+            (Some(reason), _) if possible > self.count(staying) => Some(reason),
+            (_, Some(node)) => Some(WaitReason::VoteNotTaken { node: *node }),
             _ if candidates.len() == 2 => Some(WaitReason::ThirdNode { ready: candidates[1] }),
             _ => None,
         }

@@ -11,7 +11,9 @@
 //! - A leader transfers its leadership before it leaves the voters. A lone voter cannot, so it stays until
 //!   two others vote beside it.
 //! - A node is recorded as removed only when it is in no membership.
-//! - In a group of a set only nodes of the set get votes. The others keep theirs until the set can take them.
+//! - In a group of a set only nodes of the set get votes. The others keep theirs until the set can take them,
+//!   also those that leave, as long as the set can be filled.
+//! - A node that is to leave a group does so when all others that belong to it have its rows.
 //!
 //! [`duty`] decides in the same way which node has the duty, and [`sets`] which nodes are in which set.
 //! [`settings`] compares the settings of the nodes.
@@ -39,6 +41,6 @@ pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide}
 pub use duty::{DutyFacts, DutyStep, DutyWaits, HeldDuty, NodeLeader, decide_duty, phase_at_end};
 pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
 pub use health::{NodeCondition, NodeFinding, NodeHealth};
-pub use places::{MemberPlace, SetRows};
+pub use places::{MemberPlace, SYSTEM_GROUP, SetRows};
 pub use sets::{GroupProgress, SetInput, SetStep, SetWait, next_set_step};
 pub use settings::{StatedSettings, differing_settings};

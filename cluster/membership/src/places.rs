@@ -10,7 +10,7 @@ use mlgw_formats::schema::{GroupSet, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use mlgw_formats::schema::set::MemberPlace;
+pub use mlgw_formats::schema::set::{MemberPlace, SYSTEM_GROUP};
 
 /// The rows of sets, and of the sets of groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,17 +48,46 @@ impl SetRows {
         self.groups.get(&group).map_or_else(|| GroupSet::first(group), |of| GroupSet::clone(of))
     }
 
+    /// Id of the set of a group.
+    #[must_use]
+    pub fn set_of(&self, group: u32) -> u32 {
+        self.groups.get(&group).map_or(FIRST_SET, |of| of.set)
+    }
+
     /// Nodes of the set of a group.
     #[must_use]
     pub fn nodes_of_group(&self, group: u32) -> Vec<NodeId> {
-        let set = self.sets.get(&self.of_group(group).set);
-        set.into_iter().flat_map(|set| set.nodes.iter().copied().map(NodeId)).collect()
+        self.set_of_group(group).into_iter().flat_map(nodes_of).collect()
+    }
+
+    /// The set of a group. `None` for the system group, and if there are no sets: none is ever removed.
+    fn set_of_group(&self, group: u32) -> Option<&NodeSet> {
+        if group == SYSTEM_GROUP {
+            return None;
+        }
+        self.sets.get(&self.set_of(group)).map(|set| &**set)
+    }
+
+    /// True if the set of a group has the node. False without sets.
+    #[must_use]
+    pub fn is_in_set_of(&self, group: u32, node: NodeId) -> bool {
+        self.set_of_group(group).is_some_and(|set| set.contains(node))
+    }
+
+    /// True if any set has the node.
+    #[must_use]
+    pub fn is_in_any_set(&self, node: NodeId) -> bool {
+        self.sets().any(|set| set.contains(node))
     }
 
     /// Place of a storage node in a group.
     #[must_use]
     pub fn place(&self, group: u32, node: NodeId) -> MemberPlace {
-        self.of_group(group).place(node, |set| self.sets.get(&set).map(|set| &**set))
+        let find = |set: u32| self.sets.get(&set).map(|set| &**set);
+        match self.groups.get(&group) {
+            Some(of) => of.place(node, find),
+            None => GroupSet::first(group).place(node, find),
+        }
     }
 
     /// True if a storage node may lead a group. The leader of the system group has the duty, for which it
@@ -76,6 +105,11 @@ impl SetRows {
     pub fn has_all_groups(&self, node: NodeId) -> bool {
         self.sets.get(&FIRST_SET).is_none_or(|first| first.contains(node))
     }
+}
+
+/// Nodes of a set.
+pub(crate) fn nodes_of(set: &NodeSet) -> impl Iterator<Item = NodeId> + '_ {
+    set.nodes.iter().copied().map(NodeId)
 }
 
 #[cfg(test)]
@@ -118,5 +152,16 @@ mod tests {
         let leaders =
             |group| (1..=6).filter(|node| rows.may_lead(group, NodeId(*node))).collect::<Vec<u64>>();
         assert_eq!([0, 2].map(leaders), [[1, 2, 3], [3, 4, 5]]);
+    }
+
+    #[test]
+    fn the_system_group_is_in_no_set_and_the_nodes_of_all_sets_are_known() {
+        let rows = SetRows::new([set(0, &[1, 2, 3]), set(1, &[3, 4])], [in_set(2, 1, &[])]);
+        let is_in =
+            |group| -> Vec<u64> { (1..=5).filter(|node| rows.is_in_set_of(group, NodeId(*node))).collect() };
+        assert_eq!([0, 1, 2].map(is_in), [vec![], vec![1, 2, 3], vec![3, 4]]);
+        assert_eq!((rows.nodes_of_group(0), rows.nodes_of_group(2)), (vec![], [3, 4].map(NodeId).into()));
+        let named: Vec<u64> = (1..=5).filter(|node| rows.is_in_any_set(NodeId(*node))).collect();
+        assert_eq!((named, rows.set_of(1), rows.set_of(2)), (vec![1, 2, 3, 4], 0, 1));
     }
 }

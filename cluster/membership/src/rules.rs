@@ -38,11 +38,18 @@ pub enum Rule {
     SetVotes,
     /// A learner without a place in the group is removed, and none is added.
     PlacesOnly,
+    /// A node that leaves keeps its vote until another one takes it, as long as the set of the group can be
+    /// filled.
+    SetKeepsVotes,
+    /// A learner without a place is removed when all nodes with a place have the rows of the group.
+    RowsFirst,
+    /// Nodes with the rows of all groups vote in the system group before others.
+    AllGroupsFirst,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::OneChangeAtATime,
         Self::FinishJointChange,
         Self::OddVoters,
@@ -60,6 +67,9 @@ impl Rule {
         Self::RecordLast,
         Self::SetVotes,
         Self::PlacesOnly,
+        Self::SetKeepsVotes,
+        Self::RowsFirst,
+        Self::AllGroupsFirst,
     ];
 }
 

@@ -6,15 +6,18 @@
 //! groups move to sets whose nodes have the least to do.
 //!
 //! - A step changes one node of one set, or the set of one group.
-//! - A step waits until the voters of every group are the nodes of its set, except the replacement of a node
-//!   that is being removed: the group may need the new one to get there.
+//! - A step waits until all active nodes of its set vote in every group, except the replacement of a node
+//!   that is being removed: the group may need the new one to get there. A step that waits hides no other.
 //! - The first set changes only when one of its nodes leaves, because its nodes have the rows of all groups.
+//!   A node that is drained leaves it when the others have these rows.
 //! - A set is never removed, and keeps a node that stays if it has one.
+//! - A node that does not answer is not added to a set, and a set with one gets no further group: neither
+//!   would be complete before the node returns.
 //!
 //! Nothing is kept between calls: after a step that failed, or whose outcome is unknown, the next one is
 //! decided from the rows.
 
-use crate::places::SetRows;
+use crate::places::{SetRows, nodes_of};
 use mlgw_common::NodeId;
 use mlgw_common::limits::{GUEST_SETS_MAX, SET_NODES_MAX, SETS_MAX};
 use mlgw_formats::schema::set::FIRST_SET;
@@ -27,10 +30,29 @@ const VOTER_WORK: i64 = 2;
 /// Progress of a group on the way to the nodes of its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupProgress {
-    /// Its voters are the nodes of its set.
+    /// The active nodes of its set vote.
     Settled,
-    /// Its voters are others, or are being changed.
+    /// Some of them do not vote yet, or the voters are being changed.
     Moving,
+}
+
+impl GroupProgress {
+    /// Progress of a group with these voters, those that leave in a joint change included. `active` are the
+    /// active nodes of its set. A node of the set that leaves is not waited for: it gets no vote any more.
+    ///
+    /// Voters are 1, 3 or 5, so those of a set that is too small cannot be its nodes exactly: then a voter
+    /// outside of it keeps its vote, or one node of the set votes alone.
+    #[must_use]
+    pub fn of(active: &[NodeId], voters: &BTreeSet<NodeId>) -> Self {
+        let voting = active.iter().filter(|node| voters.contains(node)).count();
+        let is_settled = match active.len() {
+            0 => !voters.is_empty(),
+            SET_NODES_MAX => voting == SET_NODES_MAX,
+            nodes => voting > 0 && voting == nodes.min(voters.len()),
+        };
+        // More voters than a set has nodes are those of a joint change.
+        if is_settled && voters.len() <= SET_NODES_MAX { Self::Settled } else { Self::Moving }
+    }
 }
 
 /// Facts from which the next step follows.
@@ -42,6 +64,12 @@ pub struct SetInput<'a> {
     pub rows: &'a SetRows,
     /// The groups of objects.
     pub groups: &'a BTreeMap<u32, GroupProgress>,
+    /// Nodes that do not answer.
+    pub silent: &'a BTreeSet<NodeId>,
+    /// Nodes that are not known to have the rows of all groups.
+    pub lacking: &'a BTreeSet<NodeId>,
+    /// Nodes that are to take the places of others, which leave, by the node that leaves.
+    pub successors: &'a BTreeMap<NodeId, NodeId>,
     /// True while a rebalance is requested.
     pub is_rebalancing: bool,
 }
@@ -84,11 +112,24 @@ pub enum SetWait {
         /// Its set.
         set: u32,
     },
-    /// A node that leaves is the only one of a set, and no other one is active.
-    #[error("no storage node is active that could take the place of node {node} in set {set}")]
+    /// A node that leaves is the only one of a set, and no other one is active; or others are, and none of
+    /// them answers.
+    #[error("no storage node is active and answers that could take the place of node {node} in set {set}")]
     NoReplacement {
         /// The set.
         set: u32,
+        /// The node.
+        node: NodeId,
+    },
+    /// A node is drained, and another one of the first set lacks rows.
+    #[error("node {node} does not have the rows of all groups yet")]
+    LacksRows {
+        /// The node that lacks rows.
+        node: NodeId,
+    },
+    /// A node does not answer that is to get its part in a rebalance.
+    #[error("node {node} does not answer: start it, or remove it")]
+    Silent {
         /// The node.
         node: NodeId,
     },
@@ -98,7 +139,9 @@ pub enum SetWait {
 #[must_use]
 pub fn next_set_step(input: &SetInput<'_>) -> SetStep {
     let active = input.nodes.iter().filter(|(_, state)| **state == NodeState::Active);
-    let plan = SetPlan { input, active: active.map(|(node, _)| *node).collect() };
+    let active: Vec<NodeId> = active.map(|(node, _)| *node).collect();
+    let answering = active.iter().copied().filter(|node| !input.silent.contains(node)).collect();
+    let plan = SetPlan { input, active, answering };
     if input.rows.is_empty() {
         return plan.begin();
     }
@@ -107,8 +150,10 @@ pub fn next_set_step(input: &SetInput<'_>) -> SetStep {
 
 struct SetPlan<'a> {
     input: &'a SetInput<'a>,
-    /// Nodes that may be added to sets, by id.
+    /// Nodes that stay in sets, by id.
     active: Vec<NodeId>,
+    /// Those of them that answer, and so may be added to sets.
+    answering: Vec<NodeId>,
 }
 
 impl SetPlan<'_> {
@@ -117,33 +162,66 @@ impl SetPlan<'_> {
         if !self.input.is_rebalancing || self.active.len() <= SET_NODES_MAX {
             return SetStep::Idle;
         }
-        let nodes = self.active.iter().copied().take(SET_NODES_MAX).collect();
+        if let Some(wait) = self.silent_node().filter(|_| self.answering.len() < SET_NODES_MAX) {
+            return SetStep::Wait(wait);
+        }
+        let nodes = self.answering.iter().copied().take(SET_NODES_MAX).collect();
         SetStep::Put { set: FIRST_SET, nodes, changes: 0 }
     }
 
-    /// Replaces nodes that leave, and fills sets that are too small.
+    /// Replaces nodes that leave, those that are being removed first, and fills sets that are too small. What
+    /// one set waits for may be the change of another one.
     fn keep_up(&self) -> Option<SetStep> {
-        self.input.rows.sets().find_map(|set| self.change_of(set))
+        let changes = self.input.rows.sets().filter_map(|set| {
+            let leaving = self.leaving_node(set);
+            let is_removed = leaving.is_some_and(|node| self.state(node) != Some(NodeState::Draining));
+            let step = match leaving {
+                Some(node) => self.replacement(set, node, is_removed),
+                None => self.filling(set)?,
+            };
+            Some((matches!(step, SetStep::Wait(_)), !is_removed, step))
+        });
+        changes.min_by_key(|(waits, stays, _)| (*waits, *stays)).map(|(_, _, step)| step)
     }
 
-    fn change_of(&self, set: &NodeSet) -> Option<SetStep> {
-        let leaving = self.leaving_node(set);
-        let is_full = set.nodes.len() >= SET_NODES_MAX.min(self.active.len());
-        if leaving.is_none() && is_full {
+    /// The replacement of a node that leaves. Without another node that could be added the set gets smaller.
+    fn replacement(&self, set: &NodeSet, leaving: NodeId, is_removed: bool) -> SetStep {
+        let waits = self.moving().or_else(|| self.lacks_rows(set));
+        if let Some(wait) = waits.filter(|_| !is_removed) {
+            return SetStep::Wait(wait);
+        }
+        let successor = self.input.successors.get(&leaving).copied();
+        let successor = successor.filter(|node| self.answering.contains(node) && !set.contains(*node));
+        let new = successor.or_else(|| self.candidate(set));
+        let nodes: Vec<NodeId> = nodes_of(set).filter(|node| *node != leaving).chain(new).collect();
+        let could_return = self.active.iter().any(|node| !set.contains(*node));
+        match new.is_none() && (could_return || nodes.is_empty()) {
+            true => SetStep::Wait(SetWait::NoReplacement { set: set.id, node: leaving }),
+            false => put(set, nodes),
+        }
+    }
+
+    /// A further node for a set that is too small; `None` if it is full, or no other node answers.
+    fn filling(&self, set: &NodeSet) -> Option<SetStep> {
+        if set.nodes.len() >= SET_NODES_MAX {
             return None;
         }
-        let is_removed = leaving.is_some_and(|node| self.state(node) != Some(NodeState::Draining));
-        if let Some(wait) = self.moving().filter(|_| !is_removed) {
-            return Some(SetStep::Wait(wait));
-        }
-        let others = nodes_of(set).filter(|node| Some(*node) != leaving);
-        let nodes: Vec<NodeId> = others.chain(self.candidate(set)).collect();
-        match leaving {
-            Some(node) if nodes.is_empty() => {
-                Some(SetStep::Wait(SetWait::NoReplacement { set: set.id, node }))
-            }
-            _ => Some(put(set, nodes)),
-        }
+        let new = self.candidate(set)?;
+        let filled = || put(set, nodes_of(set).chain([new]).collect());
+        Some(self.moving().map_or_else(filled, SetStep::Wait))
+    }
+
+    /// A node of the first set that stays and lacks rows of groups. A drained one leaves later: it may be the
+    /// last with the rows of all groups.
+    fn lacks_rows(&self, set: &NodeSet) -> Option<SetWait> {
+        let mut staying = nodes_of(set).filter(|node| set.id == FIRST_SET && self.active.contains(node));
+        staying.find(|node| self.input.lacking.contains(node)).map(|node| SetWait::LacksRows { node })
+    }
+
+    /// An active node that does not answer.
+    fn silent_node(&self) -> Option<SetWait> {
+        let silent = self.active.iter().find(|node| self.input.silent.contains(node));
+        silent.map(|node| SetWait::Silent { node: *node })
     }
 
     /// A node of the set that leaves: one that is being removed before one that is drained.
@@ -156,10 +234,10 @@ impl SetPlan<'_> {
         self.input.nodes.get(&node).copied()
     }
 
-    /// The active node outside of a set that is in the fewest sets.
+    /// The node outside of a set that is in the fewest sets, among those that may be added.
     fn candidate(&self, set: &NodeSet) -> Option<NodeId> {
         let counts = self.memberships();
-        let outside = self.active.iter().copied().filter(|node| !set.contains(*node));
+        let outside = self.answering.iter().copied().filter(|node| !set.contains(*node));
         outside.min_by_key(|node| (counts.get(node).copied().unwrap_or(0), *node))
     }
 
@@ -175,10 +253,7 @@ impl SetPlan<'_> {
     /// The first group that is not settled.
     fn moving(&self) -> Option<SetWait> {
         let moving = self.input.groups.iter().find(|(_, progress)| **progress == GroupProgress::Moving);
-        moving.map(|(group, _)| SetWait::GroupMoves {
-            group: *group,
-            set: self.input.rows.of_group(*group).set,
-        })
+        moving.map(|(group, _)| SetWait::GroupMoves { group: *group, set: self.input.rows.set_of(*group) })
     }
 
     fn rebalance(&self) -> Option<SetStep> {
@@ -199,9 +274,13 @@ impl SetPlan<'_> {
         if sets >= wanted || self.active.len() <= SET_NODES_MAX {
             return None;
         }
-        let (first, _) = self.memberships().into_iter().min_by_key(|(node, count)| (*count, *node))?;
-        let at = self.active.iter().position(|node| *node == first)?;
-        let nodes = self.active.iter().copied().cycle().skip(at).take(SET_NODES_MAX).collect();
+        if let Some(wait) = self.silent_node().filter(|_| self.answering.len() < SET_NODES_MAX) {
+            return Some(SetStep::Wait(wait));
+        }
+        let counts = self.memberships();
+        let nodes = self.answering.iter().enumerate();
+        let (at, _) = nodes.min_by_key(|(_, node)| counts.get(node).copied().unwrap_or(0))?;
+        let nodes = self.answering.iter().copied().cycle().skip(at).take(SET_NODES_MAX).collect();
         let set = self.input.rows.sets().last().map_or(FIRST_SET, |last| last.id + 1);
         Some(SetStep::Put { set, nodes, changes: 0 })
     }
@@ -222,30 +301,30 @@ impl SetPlan<'_> {
     }
 
     fn groups_in(&self, set: u32) -> usize {
-        self.input.groups.keys().filter(|group| self.input.rows.of_group(**group).set == set).count()
+        self.input.groups.keys().filter(|group| self.input.rows.set_of(**group) == set).count()
     }
 
-    /// The move of a group that makes the work of the nodes most even.
+    /// The move of a group that makes the work of the nodes most even, to a set whose nodes answer.
     fn group_to_move(&self) -> Option<SetStep> {
         let work = NodeWork::of(self.input);
         let moves = self.input.groups.keys().flat_map(|group| {
             let of = self.input.rows.of_group(*group);
-            let targets = self.input.rows.sets().map(|set| set.id).filter(move |set| *set != of.set);
+            let targets = self.input.rows.sets().filter(move |set| set.id != of.set);
             let work = &work;
-            targets.filter_map(move |set| {
-                let of = self.input.rows.of_group(*group);
-                let fits = of.assigned_to(set).guest_of.len() <= GUEST_SETS_MAX;
-                let change = work.change(self.input.rows, of.set, set);
-                (fits && change < 0).then_some((change, *group, set, of.changes))
+            targets.filter_map(move |target| {
+                let fits = of.assigned_to(target.id).guest_of.len() <= GUEST_SETS_MAX;
+                let change = work.change(self.input.rows, of.set, target.id);
+                let silent = nodes_of(target).find(|node| self.input.silent.contains(node));
+                (fits && change < 0).then_some((silent, change, *group, target.id, of.changes))
             })
         });
-        let (_, group, set, changes) = moves.min()?;
-        Some(SetStep::Assign { group, set, changes })
+        // Those to a set without a silent node are the first ones.
+        let (silent, _, group, set, changes) = moves.min()?;
+        Some(match silent {
+            Some(node) => SetStep::Wait(SetWait::Silent { node }),
+            None => SetStep::Assign { group, set, changes },
+        })
     }
-}
-
-fn nodes_of(set: &NodeSet) -> impl Iterator<Item = NodeId> + '_ {
-    set.nodes.iter().copied().map(NodeId)
 }
 
 fn put(set: &NodeSet, nodes: Vec<NodeId>) -> SetStep {
@@ -265,7 +344,7 @@ impl NodeWork {
     fn of(input: &SetInput<'_>) -> Self {
         let mut votes = BTreeMap::new();
         for group in input.groups.keys() {
-            let set = input.rows.of_group(*group).set;
+            let set = input.rows.set_of(*group);
             for node in set_nodes(input.rows, set) {
                 *votes.entry(node).or_default() += 1;
             }

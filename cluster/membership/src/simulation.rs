@@ -1,10 +1,12 @@
 //! Simulation of decisions over a small Raft: nodes join, fail, return, drain and are removed; steps fail,
-//! and their outcomes are unknown when a leader fails. After that, another group moves between sets of nodes.
+//! and their outcomes are unknown when a leader fails. After that, another group moves between sets of nodes,
+//! and the sets of a cluster of several groups change while its nodes leave.
 //!
 //! Properties: no step violates an invariant (`checks`), no committed entry is lost (`raft`), and when
 //! everything is healthy long enough, the goal is reached. Each rule, left out, breaks one of them.
 
 mod checks;
+mod moved;
 mod placed;
 mod raft;
 mod world;
@@ -29,7 +31,8 @@ fn run(seed: u64, rules: RuleSet) -> Result<(), String> {
     checks::goal_is_reached(&world)?;
     world.fail_one_for_long();
     checks::goal_is_reached(&world)?;
-    placed::run(seed, rules)
+    placed::run(seed, rules)?;
+    moved::run(seed, rules)
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 //!
 //! For each group: collect the facts, decide one step, carry it out, and begin again. No step depends on an
 //! earlier one, so a step that failed or whose outcome is unknown is decided anew from the facts. Nothing is
-//! stored here.
+//! stored here: only additions that failed are remembered for a while, so that other steps go on meanwhile.
 
 use crate::copies::ClusterStorageNodes;
 use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input, lacking_version};
@@ -13,18 +13,24 @@ use crate::replacing::ReplacedNodes;
 use crate::rotation::end_rotation;
 use crate::routes::serving_nodes;
 use crate::services::NodeServices;
+use crate::set_facts::NodeAnswers;
 use crate::sets::set_rows;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
-use mlgw_common::time::timeout;
+use mlgw_common::time::{Instant, timeout};
 use mlgw_formats::schema::{Duty, DutyPhase};
-use mlgw_membership::{Contact, MemberStep, WaitReason, decide};
+use mlgw_membership::{Contact, MemberStep, SetRows, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time until the facts are collected again.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time until a node that could not be added to a group is added again.
+const ADDED_AGAIN: Duration = Duration::from_secs(15);
 
 /// Time for which a node answers before the duty returns to it.
 const SETTLED_MS: u64 = 10_000;
@@ -36,14 +42,37 @@ pub(crate) struct MembershipDriver {
     pub(crate) probes: Arc<Probes>,
     pub(crate) services: NodeServices,
     pub(crate) waits: GroupWaits,
+    pub(crate) failed: FailedAdditions,
+}
+
+/// Nodes that could not be added to groups, and when.
+#[derive(Debug, Default)]
+pub(crate) struct FailedAdditions {
+    at: Mutex<BTreeMap<(u32, NodeId), Instant>>,
+}
+
+impl FailedAdditions {
+    fn record(&self, group: u32, node: NodeId) {
+        self.at.lock().insert((group, node), Instant::now());
+    }
+
+    /// Nodes that could not be added to a group a short time ago.
+    fn of(&self, group: u32) -> BTreeSet<NodeId> {
+        let mut at = self.at.lock();
+        at.retain(|_, failed| failed.elapsed() < ADDED_AGAIN);
+        at.keys().filter(|(of, _)| *of == group).map(|(_, node)| *node).collect()
+    }
 }
 
 impl MembershipDriver {
     /// Decides and acts until the future is dropped, changes the sets, and follows them: a group that this
     /// node leaves, or whose members change, must not delay the others.
     pub(crate) async fn run(self) {
-        let catalogue = self.catalogue.clone();
-        tokio::join!(follow_sets(catalogue.clone()), move_sets(catalogue), self.drive());
+        let (catalogue, probes, services) =
+            (self.catalogue.clone(), Arc::clone(&self.probes), self.services.clone());
+        let answers = || NodeAnswers::of(&catalogue, &probes, &services);
+        let following = follow_sets(catalogue.clone(), services.clone());
+        tokio::join!(following, move_sets(catalogue.clone(), answers), self.drive());
     }
 
     async fn drive(self) {
@@ -56,8 +85,9 @@ impl MembershipDriver {
         };
         loop {
             let changed = self.catalogue.node_changed();
+            let sets = set_rows(&self.catalogue);
             for group in self.catalogue.groups() {
-                self.advance(group).await;
+                self.advance(group, &sets).await;
             }
             self.raise_cluster_version().await;
             end_rotation(&self.catalogue).await;
@@ -84,20 +114,15 @@ impl MembershipDriver {
     }
 
     /// Takes the next step of a group, if this node leads it.
-    async fn advance(&self, group: u32) {
-        let Some((members, step)) = self.decide(group) else {
+    async fn advance(&self, group: u32, sets: &SetRows) {
+        let Some((members, step)) = self.decide(group, sets) else {
             self.record_wait(group, None);
             return;
         };
         let wait = if let MemberStep::Wait(reason) = &step { Some(*reason) } else { None };
         self.record_wait(group, wait);
         let done = match step {
-            MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members).await,
-            MemberStep::RecordRemoval(_) if group != SYSTEM_GROUP => self.spread_leader(&members).await,
-            // Another node takes its place in the set first, and the leader that records it has all groups.
-            MemberStep::RecordRemoval(node) if self.is_in_set(node) || !self.catalogue.has_all_groups() => {
-                self.spread_leader(&members).await
-            }
+            MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members, sets).await,
             _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {
@@ -106,11 +131,19 @@ impl MembershipDriver {
     }
 
     /// Decides by the facts that this node has now; `None` if it does not lead the group.
-    fn decide(&self, group: u32) -> Option<(GroupMembers, MemberStep)> {
+    fn decide(&self, group: u32, sets: &SetRows) -> Option<(GroupMembers, MemberStep)> {
         let members = self.catalogue.members(group).ok()?;
-        let (nodes, sets) = (self.catalogue.nodes(), set_rows(&self.catalogue));
-        let input = decision_input(&members, &nodes, &sets, |node| self.probes.contact(node));
-        Some((members, decide(&input)))
+        let nodes = self.catalogue.nodes();
+        let mut input = decision_input(&members, &nodes, sets, |node| self.probes.contact(node));
+        input.failed = self.failed.of(group);
+        // A leader without all groups does not know which of them have the node.
+        let knows_all = self.catalogue.has_all_groups();
+        let leaving = input.nodes.iter_mut().filter(|(_, facts)| facts.is_leaving() && group == SYSTEM_GROUP);
+        for (node, facts) in leaving {
+            facts.is_held |= !knows_all || self.catalogue.is_in_any_group(*node);
+        }
+        let step = decide(&input);
+        Some((members, step))
     }
 
     /// Carries out the step that follows from current rows. The membership is in the log of a new leader, and
@@ -119,7 +152,7 @@ impl MembershipDriver {
         if self.catalogue.barrier(BarrierScope::System).await.is_err() {
             return Ok(());
         }
-        match self.decide(group) {
+        match self.decide(group, &set_rows(&self.catalogue)) {
             Some((_, step)) => self.carry_out(group, step).await,
             None => Ok(()),
         }
@@ -130,7 +163,13 @@ impl MembershipDriver {
         tracing::info!(group, ?step, "changing the members");
         match step {
             MemberStep::Idle | MemberStep::Wait(_) => Ok(()),
-            MemberStep::AddLearner(node) => catalogue.add_learner(group, node).await,
+            MemberStep::AddLearner(node) => {
+                let added = catalogue.add_learner(group, node).await;
+                if matches!(added, Err(ChangeMembersError::NodeFailed { .. })) {
+                    self.failed.record(group, node);
+                }
+                added
+            }
             MemberStep::RemoveLearner(node) => catalogue.remove_member(group, node).await,
             MemberStep::ChangeVoters(change) => catalogue.change_voters(group, &change.voters).await,
             MemberStep::TransferLeader { to } => catalogue.transfer_leader(group, to).await,
@@ -154,16 +193,16 @@ impl MembershipDriver {
 
     /// Transfers the leadership to the node that the group is assigned to, so that leaderships are spread
     /// over the nodes, and none is with a node whose disk is full or slow.
-    async fn spread_leader(&self, members: &GroupMembers) -> Result<(), ChangeMembersError> {
+    async fn spread_leader(&self, members: &GroupMembers, sets: &SetRows) -> Result<(), ChangeMembersError> {
         let own = self.catalogue.node();
         let load = |node| if node == own { Some(self.services.load()) } else { self.probes.load(node) };
         let is_fit = |node| load(node).is_none_or(|load| load.can_lead());
-        let can_have_duty = |node| load(node).is_none_or(|load| load.can_have_duty());
+        let can_have_duty =
+            |node| load(node).is_none_or(|load| load.can_have_duty() && load.has_all_groups());
         let can_lead = |node: NodeId| match node == members.leader {
             true => !self.services.is_stopping(),
             false => self.can_lead(members, node),
         };
-        let sets = set_rows(&self.catalogue);
         let mut serving = serving_nodes(&self.catalogue.nodes());
         serving.retain(|node| sets.may_lead(members.group, *node));
         let fit = match members.group {
@@ -190,10 +229,6 @@ impl MembershipDriver {
             status.is_some_and(|of| of.last_contact.is_some() && of.lag_bytes <= PROMOTION_LAG_BYTES_MAX);
         // A node that starts or stops answers, and does not serve.
         is_voter && is_caught_up && self.probes.serves(node)
-    }
-
-    fn is_in_set(&self, node: NodeId) -> bool {
-        self.catalogue.sets().iter().any(|set| set.contains(node))
     }
 
     fn record_wait(&self, group: u32, wait: Option<WaitReason>) {
@@ -259,10 +294,20 @@ fn assigned_leader(group: u32, candidates: &[NodeId]) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use super::{assigned_leader, fit_nodes, serving_nodes, system_leader};
+    use super::{ADDED_AGAIN, FailedAdditions, assigned_leader, fit_nodes, serving_nodes, system_leader};
     use mlgw_common::NodeId;
+    use mlgw_common::time::sleep;
     use mlgw_formats::schema::{Duty, DutyPhase, Node, NodeState};
     use std::sync::Arc;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_could_not_be_added_to_a_group_is_not_added_for_a_while() {
+        let failed = FailedAdditions::default();
+        failed.record(2, NodeId(4));
+        assert_eq!((failed.of(1), failed.of(2)), ([].into(), [NodeId(4)].into()));
+        sleep(ADDED_AGAIN).await;
+        assert_eq!(failed.of(2), [].into());
+    }
 
     #[test]
     fn leaderships_are_spread_over_the_active_storage_nodes() {

@@ -1,20 +1,18 @@
 //! Input of the decisions about a group's members, from its leader's view. Pure.
 
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Node, NodeRole, NodeState};
+use mlgw_formats::schema::{Node, NodeRole};
+pub(crate) use mlgw_membership::SYSTEM_GROUP;
 use mlgw_membership::{
     ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SetRows, SystemMembership, WaitReason,
 };
 use mlgw_metadata::{GroupMembers, MemberRole};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Reasons to wait, by group. Only groups that this node leads have one.
 pub(crate) type GroupWaits = Arc<Mutex<BTreeMap<u32, WaitReason>>>;
-
-/// The group whose members are all nodes.
-pub(crate) const SYSTEM_GROUP: u32 = 0;
 
 /// Voters of a group of objects.
 const OBJECT_VOTERS_MAX: usize = 3;
@@ -38,9 +36,17 @@ pub(crate) fn decision_input(
         let is_leader = id == group.leader;
         let contact = if is_leader { Contact::Reachable { for_ms: u64::MAX } } else { contact(id) };
         let lag_bytes = if is_leader { Some(0) } else { lag_of(id) };
-        let (role, place) = (node.role(), sets.place(group.group, id));
-        let state = if keeps_place(sets, group.group, node) { NodeState::Draining } else { node.state() };
-        (id, MemberFacts { role, state, place, contact, lag_bytes })
+        let facts = MemberFacts {
+            role: node.role(),
+            state: node.state(),
+            place: sets.place(group.group, id),
+            is_in_set: sets.is_in_set_of(group.group, id),
+            has_all_groups: sets.has_all_groups(id),
+            is_held: sets.is_in_any_set(id),
+            contact,
+            lag_bytes,
+        };
+        (id, facts)
     };
     let belongs = |node: &&Arc<Node>| is_system || node.role() == NodeRole::Storage;
     let nodes: BTreeMap<NodeId, MemberFacts> = nodes.iter().filter(belongs).map(facts).collect();
@@ -57,14 +63,9 @@ pub(crate) fn decision_input(
         change: if group.is_changing { ChangeState::InProgress } else { ChangeState::Committed },
         nodes,
         limits: if is_system { limits } else { DecisionLimits { voters_max: OBJECT_VOTERS_MAX, ..limits } },
+        is_system,
+        failed: BTreeSet::new(),
     }
-}
-
-/// True for a node that is being removed and is in the set of the group: another node takes its place in the
-/// set first, and then its vote. Without its vote the group could have one voter alone meanwhile.
-fn keeps_place(sets: &SetRows, group: u32, node: &Node) -> bool {
-    let is_in_set = || sets.nodes_of_group(group).contains(&node.node_id());
-    group != SYSTEM_GROUP && node.state() == NodeState::Leaving && is_in_set()
 }
 
 /// The nodes that have not reported a build that knows this version of the cluster. Those that are down
@@ -80,7 +81,7 @@ mod tests {
     use crate::test_nodes::node;
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState};
-    use mlgw_membership::{Contact, MemberStep, SetRows, decide};
+    use mlgw_membership::{Contact, MemberStep, SetRows, WaitReason, decide};
     use mlgw_metadata::{GroupMembers, MemberRole, MemberStatus};
     use std::sync::Arc;
     use std::time::Duration;
@@ -195,7 +196,8 @@ mod tests {
         let members = [(1, voter), (2, voter), (3, voter)];
         let step =
             |group: &GroupMembers, sets: &SetRows| decide(&decision_input(group, &nodes, sets, contact));
-        assert_eq!(step(&group(7, &members), &sets(&[1, 2, 3])), MemberStep::Idle);
+        let waits = MemberStep::Wait(WaitReason::VoteNotTaken { node: NodeId(3) });
+        assert_eq!(step(&group(7, &members), &sets(&[1, 2, 3])), waits);
         let replaced = sets(&[1, 2, 4]);
         assert_eq!(step(&group(7, &members), &replaced), MemberStep::AddLearner(NodeId(4)));
         let joined = [(1, voter), (2, voter), (3, voter), (4, learner)];

@@ -210,6 +210,16 @@ impl ClusterNode {
     /// # Errors
     /// See [`LeaveError`].
     pub async fn remove(&self, node: NodeId, fate: RemovedNode) -> Result<Node, LeaveError> {
+        self.remove_for(node, fate, None).await
+    }
+
+    /// Removes a node. `new` takes the places of a lost one in its sets if it is given.
+    pub(crate) async fn remove_for(
+        &self,
+        node: NodeId,
+        fate: RemovedNode,
+        new: Option<NodeId>,
+    ) -> Result<Node, LeaveError> {
         let known = self.current_node(node).await?;
         let catalogue = &self.shared.catalogue;
         check_duty(catalogue.cluster_version(), &catalogue.duty(), node)?;
@@ -222,7 +232,11 @@ impl ClusterNode {
             (NodeRole::Storage, NodeState::Active | NodeState::Draining, RemovedNode::Lost) => {
                 // Other nodes become the owners of its segments at upstreams too.
                 self.check_lost(node).await?;
-                return Ok(self.shared.catalogue.remove_node(node).await?);
+                if new.is_some() {
+                    // The row names the new node from now on. If the removal fails, the drain goes on.
+                    catalogue.drain_node(node, new).await?;
+                }
+                return Ok(catalogue.remove_node(node).await?);
             }
             (NodeRole::Storage, NodeState::Active, RemovedNode::Drained) => {
                 return Err(LeaveError::NotDraining { node });

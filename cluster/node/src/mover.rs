@@ -9,7 +9,7 @@
 //! replacement of that node in its sets.
 
 use crate::facts::SYSTEM_GROUP;
-use crate::set_facts::SetFacts;
+use crate::set_facts::{NodeAnswers, SetFacts};
 use mlgw_common::time::timeout;
 use mlgw_membership::{SetStep, SetWait};
 use mlgw_metadata::{BarrierScope, Catalogue, ProposeError};
@@ -18,9 +18,10 @@ use std::time::Duration;
 /// Longest time until the facts are collected again.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Changes the sets until the future is dropped, while this node leads the system group.
-pub(crate) async fn move_sets(catalogue: Catalogue) {
-    let mut mover = SetMover { catalogue: catalogue.clone(), waits: None };
+/// Changes the sets until the future is dropped, while this node leads the system group. `answers` returns
+/// what the nodes answer now.
+pub(crate) async fn move_sets(catalogue: Catalogue, answers: impl Fn() -> NodeAnswers) {
+    let mut mover = SetMover { catalogue: catalogue.clone(), answers, waits: None };
     loop {
         let changed = catalogue.node_changed();
         mover.advance().await;
@@ -29,20 +30,21 @@ pub(crate) async fn move_sets(catalogue: Catalogue) {
     }
 }
 
-struct SetMover {
+struct SetMover<A> {
     catalogue: Catalogue,
+    answers: A,
     /// What the newest decision waits for; logged when it changes.
     waits: Option<SetWait>,
 }
 
-impl SetMover {
+impl<A: Fn() -> NodeAnswers> SetMover<A> {
     /// Takes the next step, if this node leads the system group.
     async fn advance(&mut self) {
         if self.catalogue.members(SYSTEM_GROUP).is_err() {
             self.waits = None;
             return;
         }
-        let step = SetFacts::of(&self.catalogue).next_step();
+        let step = SetFacts::of(&self.catalogue, (self.answers)()).next_step();
         self.log_wait(&step);
         let is_due = match step {
             SetStep::Idle => self.catalogue.rebalance().is_some(),
@@ -63,7 +65,7 @@ impl SetMover {
         let catalogue = &self.catalogue;
         // Before the facts: a request that is newer than they are is not ended.
         let rebalance = catalogue.rebalance();
-        match SetFacts::of(catalogue).next_step() {
+        match SetFacts::of(catalogue, (self.answers)()).next_step() {
             SetStep::Wait(_) => Ok(()),
             SetStep::Idle => match rebalance {
                 Some(rebalance) => {

@@ -2,14 +2,19 @@
 //!
 //! The leaders add nodes to groups and remove them. A node that was removed may not have received that, so it
 //! asks the nodes of the group's set. A group in which it has a place again is opened again: a leader that
-//! adds this node opens it too, but may have done so before this node left. Nothing is stored here.
+//! adds this node opens it too, but may have done so before this node left.
+//!
+//! A node of the first set is to have the rows of all groups. It states that it has them once a barrier of
+//! all groups has passed: its members may be new, and lack most rows. Nothing is stored here.
 
 use crate::facts::SYSTEM_GROUP;
+use crate::services::NodeServices;
 use crate::sets::set_rows;
 use mlgw_common::NodeId;
 use mlgw_common::time::sleep;
 use mlgw_membership::{MemberPlace, SetRows};
-use mlgw_metadata::Catalogue;
+use mlgw_metadata::{BarrierScope, Catalogue};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Interval between two looks at the groups.
@@ -24,8 +29,9 @@ enum GroupPart {
     Open { group: u32 },
 }
 
-/// Leaves groups, and opens them again, until the future is dropped.
-pub(crate) async fn follow_sets(catalogue: Catalogue) {
+/// Leaves groups, opens them again, and states if this node has all of them, until the future is dropped.
+pub(crate) async fn follow_sets(catalogue: Catalogue, services: NodeServices) {
+    let mut complete = CompleteGroups::default();
     loop {
         let sets = set_rows(&catalogue);
         // Without sets the node has a place in every group.
@@ -34,7 +40,27 @@ pub(crate) async fn follow_sets(catalogue: Catalogue) {
                 change(&catalogue, part).await;
             }
         }
+        services.set_has_groups(complete.advance(&sets, &catalogue).await);
         sleep(INTERVAL).await;
+    }
+}
+
+/// Groups whose rows this node has: all of them, or none that count.
+#[derive(Debug, Default)]
+struct CompleteGroups {
+    known: BTreeSet<u32>,
+}
+
+impl CompleteGroups {
+    /// Returns true if this node has the rows of all groups and keeps them.
+    async fn advance(&mut self, sets: &SetRows, catalogue: &Catalogue) -> bool {
+        let groups = catalogue.object_groups();
+        if !sets.has_all_groups(catalogue.node()) || !catalogue.has_all_groups() {
+            self.known.clear();
+        } else if self.known != groups && catalogue.barrier(BarrierScope::AllGroups).await.is_ok() {
+            self.known.clone_from(&groups);
+        }
+        !groups.is_empty() && self.known == groups
     }
 }
 

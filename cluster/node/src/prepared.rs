@@ -8,7 +8,7 @@ use crate::addresses::AddressFinder;
 use crate::admission::Admission;
 use crate::authorities::AuthorityState;
 use crate::authority::{AuthorityRowError, create_authority, trusted_authorities};
-use crate::driver::MembershipDriver;
+use crate::driver::{FailedAdditions, MembershipDriver};
 use crate::facts::GroupWaits;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
@@ -310,6 +310,7 @@ impl StartedParts {
             probes: Arc::clone(&probes),
             services: services.clone(),
             waits: Arc::clone(&waits),
+            failed: FailedAdditions::default(),
         };
         tasks.spawn(driver.run());
         let shared = NodeState {

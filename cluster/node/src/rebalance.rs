@@ -5,7 +5,7 @@
 //! rebalance goes on after the loss of any node, and after a power loss.
 
 use crate::node::ClusterNode;
-use crate::set_facts::SetFacts;
+use crate::set_facts::{NodeAnswers, SetFacts};
 use mlgw_common::limits::SET_NODES_MAX;
 use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
 use mlgw_membership::SetStep;
@@ -66,13 +66,14 @@ impl ClusterNode {
     /// # Errors
     /// See [`RebalanceError`].
     pub async fn rebalance(&self, by: &str) -> Result<RebalanceRequest, RebalanceError> {
-        let catalogue = &self.shared.catalogue;
+        let (shared, catalogue) = (&self.shared, &self.shared.catalogue);
         catalogue.barrier(BarrierScope::System).await?;
         let has = catalogue.cluster_version();
         if has < SETS_CLUSTER_VERSION {
             return Err(RebalanceError::Version { has });
         }
-        let facts = SetFacts::of(catalogue);
+        let answers = NodeAnswers::of(catalogue, &shared.probes, &shared.services);
+        let facts = SetFacts::of(catalogue, answers);
         check_work(&facts)?;
         let outcome = if facts.is_rebalancing { RebalanceRequest::Running } else { RebalanceRequest::Begun };
         // Also if one runs: its end may have been decided without a node that has just joined.
@@ -95,10 +96,11 @@ fn check_work(facts: &SetFacts) -> Result<(), RebalanceError> {
 #[cfg(test)]
 mod tests {
     use super::{RebalanceError, check_work};
-    use crate::set_facts::SetFacts;
+    use crate::set_facts::{NodeAnswers, SetFacts};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{NodeSet, NodeState};
     use mlgw_membership::{GroupProgress, SetRows};
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     fn facts(nodes: u64, sets: &[[u64; 3]], progress: GroupProgress) -> SetFacts {
@@ -107,6 +109,8 @@ mod tests {
             nodes: (1..=nodes).map(|node| (NodeId(node), NodeState::Active)).collect(),
             rows: SetRows::new((0..).zip(sets).map(set), []),
             groups: [(1, progress)].into(),
+            answers: NodeAnswers::default(),
+            successors: BTreeMap::new(),
             is_rebalancing: false,
         }
     }

@@ -1,8 +1,8 @@
 //! Replacement of a storage node by another one: `mlgw cluster replace OLD --with NEW`.
 //!
-//! The old node is drained, and its row names the new one. When no segment needs the old node, the leader of
-//! the system group removes it. The row is the only state, so after a power loss the next leader continues. A
-//! node that does not answer is removed at once as lost.
+//! The old node is drained, and its row names the new one, which takes its places in the sets. When no
+//! segment needs the old node, the leader of the system group removes it. The row is the only state, so after
+//! a power loss the next leader continues. A node that does not answer is removed at once as lost.
 
 use crate::copies::ClusterStorageNodes;
 use crate::facts::SYSTEM_GROUP;
@@ -38,7 +38,7 @@ impl ClusterNode {
         let catalogue = &self.shared.catalogue;
         check_replacement(&catalogue.nodes(), &known, new)?;
         match fate {
-            ReplacedNode::Lost => self.remove(old, RemovedNode::Lost).await,
+            ReplacedNode::Lost => self.remove_for(old, RemovedNode::Lost, Some(new)).await,
             ReplacedNode::Running if self.shared.probes.is_silent(old) => {
                 Err(LeaveError::Silent { node: old })
             }

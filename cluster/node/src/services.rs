@@ -26,6 +26,7 @@ use mlgw_common::time::Instant;
 use mlgw_common::{Clock, NodeId};
 use mlgw_formats::node_load::{NodeLoad, PingAnswer};
 use mlgw_formats::schema::Node;
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_forwarding::{MemberBody, OpenedStream};
 use mlgw_metadata::{CallRefused, Catalogue};
 use mlgw_transport::{
@@ -63,6 +64,8 @@ pub(crate) struct NodeServices {
     stops: Arc<AtomicBool>,
     /// True while this node cannot do the work of the duty node.
     lacks_duty: Arc<AtomicBool>,
+    /// True once this node was found to have the rows of all groups.
+    has_groups: Arc<AtomicBool>,
     replicas: Arc<ServedReplicas>,
     settings: Arc<ComparedSettings>,
 }
@@ -84,6 +87,7 @@ impl NodeServices {
             serves: Arc::default(),
             stops: Arc::default(),
             lacks_duty: Arc::default(),
+            has_groups: Arc::default(),
             replicas: Arc::default(),
             settings: Arc::default(),
         }
@@ -135,6 +139,19 @@ impl NodeServices {
         }
     }
 
+    /// States to the other nodes if this one has the rows of all groups.
+    pub(crate) fn set_has_groups(&self, has_groups: bool) {
+        self.has_groups.store(has_groups, Ordering::Release);
+    }
+
+    /// True if this node has the rows of all groups. A node that is not in the first set leaves some of them.
+    fn has_all_groups(&self) -> bool {
+        let sets = self.catalogue.sets();
+        let first = sets.iter().find(|set| set.id == FIRST_SET);
+        let is_found = || self.has_groups.load(Ordering::Acquire);
+        first.is_none_or(|first| first.contains(self.catalogue.node()) && is_found())
+    }
+
     /// The load of this node.
     pub(crate) fn load(&self) -> NodeLoad {
         let space = self.replicas.space();
@@ -146,6 +163,7 @@ impl NodeServices {
             is_full: space.map(|space| space.is_full),
             is_slow: Some(self.catalogue.is_log_slow() || space.is_some_and(|space| space.is_slow)),
             lacks_duty: Some(self.lacks_duty.load(Ordering::Acquire)),
+            lacks_groups: Some(!self.has_all_groups()),
         }
     }
 

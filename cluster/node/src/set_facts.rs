@@ -4,9 +4,10 @@
 //! does not know counts as a move that is not complete, so it delays a change and never hurries one.
 
 use crate::facts::SYSTEM_GROUP;
+use crate::probes::Probes;
+use crate::services::NodeServices;
 use crate::sets::set_rows;
 use mlgw_common::NodeId;
-use mlgw_common::limits::SET_NODES_MAX;
 use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState, Rebalance};
 use mlgw_membership::{GroupProgress, SetInput, SetRows, SetStep, next_set_step};
 use mlgw_metadata::Catalogue;
@@ -40,8 +41,8 @@ pub struct SetStatus {
 }
 
 /// The sets as this node knows them.
-pub(crate) fn sets_status(catalogue: &Catalogue) -> SetsStatus {
-    let (facts, rebalance) = (SetFacts::of(catalogue), catalogue.rebalance());
+pub(crate) fn sets_status(catalogue: &Catalogue, answers: NodeAnswers) -> SetsStatus {
+    let (facts, rebalance) = (SetFacts::of(catalogue, answers), catalogue.rebalance());
     let is_here = |group: &u32| !catalogue.voters(*group).is_empty();
     let waits = if let SetStep::Wait(reason) = facts.next_step() { Some(reason.to_string()) } else { None };
     SetsStatus {
@@ -49,6 +50,30 @@ pub(crate) fn sets_status(catalogue: &Catalogue) -> SetsStatus {
         rebalance,
         moving: facts.moving().filter(is_here).collect(),
         waits: waits.filter(|_| facts.groups.keys().all(is_here)),
+    }
+}
+
+/// What nodes answer, which no row has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeAnswers {
+    /// Nodes that do not answer.
+    pub(crate) silent: BTreeSet<NodeId>,
+    /// Nodes that do not state that they have the rows of all groups.
+    pub(crate) lacking: BTreeSet<NodeId>,
+}
+
+impl NodeAnswers {
+    /// Collects what is known now.
+    pub(crate) fn of(catalogue: &Catalogue, probes: &Probes, services: &NodeServices) -> Self {
+        let nodes: Vec<NodeId> = catalogue.nodes().iter().map(|node| node.node_id()).collect();
+        let has_all_groups = |node| match node == catalogue.node() {
+            true => services.load().has_all_groups(),
+            false => probes.load(node).is_some_and(|load| load.has_all_groups()),
+        };
+        Self {
+            silent: nodes.iter().copied().filter(|node| probes.is_silent(*node)).collect(),
+            lacking: nodes.into_iter().filter(|node| !has_all_groups(*node)).collect(),
+        }
     }
 }
 
@@ -61,6 +86,10 @@ pub(crate) struct SetFacts {
     pub(crate) rows: SetRows,
     /// The groups of objects.
     pub(crate) groups: BTreeMap<u32, GroupProgress>,
+    /// What the nodes answer.
+    pub(crate) answers: NodeAnswers,
+    /// Nodes that take the places of others, by the node that leaves.
+    pub(crate) successors: BTreeMap<NodeId, NodeId>,
     /// True while a rebalance is requested.
     pub(crate) is_rebalancing: bool,
 }
@@ -68,22 +97,26 @@ pub(crate) struct SetFacts {
 impl SetFacts {
     /// Collects the facts. A group without a member on this node counts as moving; a node of the first set
     /// has members of all groups.
-    pub(crate) fn of(catalogue: &Catalogue) -> Self {
-        let rows = set_rows(catalogue);
+    pub(crate) fn of(catalogue: &Catalogue, answers: NodeAnswers) -> Self {
+        let (rows, nodes) = (set_rows(catalogue), catalogue.nodes());
+        let states = storage_states(&nodes);
         let groups = catalogue.object_groups().into_iter().filter(|group| *group != SYSTEM_GROUP);
-        let progress = |group: u32| (group, progress(&rows.nodes_of_group(group), &catalogue.voters(group)));
+        let progress = |group: u32| (group, progress(&rows, &states, group, &catalogue.voters(group)));
         Self {
-            nodes: storage_states(&catalogue.nodes()),
             groups: groups.map(progress).collect(),
+            nodes: states,
             rows,
+            answers,
+            successors: successors(&nodes),
             is_rebalancing: catalogue.rebalance().is_some(),
         }
     }
 
     /// Decides the next change.
     pub(crate) fn next_step(&self) -> SetStep {
-        let Self { nodes, rows, groups, is_rebalancing } = self;
-        next_set_step(&SetInput { nodes, rows, groups, is_rebalancing: *is_rebalancing })
+        let Self { nodes, rows, groups, answers, successors, is_rebalancing } = self;
+        let (NodeAnswers { silent, lacking }, is_rebalancing) = (answers, *is_rebalancing);
+        next_set_step(&SetInput { nodes, rows, groups, silent, lacking, successors, is_rebalancing })
     }
 
     /// Groups that are not settled.
@@ -116,44 +149,58 @@ fn storage_states(nodes: &[Arc<Node>]) -> BTreeMap<NodeId, NodeState> {
     nodes.iter().filter(stores).map(|node| (node.node_id(), node.state())).collect()
 }
 
+/// The nodes in whose place another one is.
+fn successors(nodes: &[Arc<Node>]) -> BTreeMap<NodeId, NodeId> {
+    let replaced = nodes.iter().filter(|node| node.replaced_by != 0);
+    replaced.map(|node| (node.node_id(), NodeId(node.replaced_by))).collect()
+}
+
 /// Progress of a group with these voters on the way to the nodes of its set. Without sets there is no way to
-/// go. Voters are 1, 3 or 5, so those of a set that is too small cannot be its nodes exactly: then a voter
-/// outside of it keeps its vote, or one node of the set votes alone.
-fn progress(set: &[NodeId], voters: &BTreeSet<NodeId>) -> GroupProgress {
-    let voting = set.iter().filter(|node| voters.contains(node)).count();
-    let is_settled = match set.len() {
-        0 => true,
-        SET_NODES_MAX => voting == SET_NODES_MAX && voters.len() == SET_NODES_MAX,
-        nodes => voting > 0 && voting == nodes.min(voters.len()),
-    };
-    if is_settled { GroupProgress::Settled } else { GroupProgress::Moving }
+/// go.
+fn progress(
+    rows: &SetRows,
+    states: &BTreeMap<NodeId, NodeState>,
+    group: u32,
+    voters: &BTreeSet<NodeId>,
+) -> GroupProgress {
+    if rows.is_empty() {
+        return GroupProgress::Settled;
+    }
+    let mut active = rows.nodes_of_group(group);
+    active.retain(|node| states.get(node) == Some(&NodeState::Active));
+    GroupProgress::of(&active, voters)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{progress, storage_states};
+    use super::{progress, storage_states, successors};
     use crate::test_nodes::{node, storage};
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{NodeRole, NodeState};
+    use mlgw_formats::schema::{Node, NodeRole, NodeSet, NodeState};
     use mlgw_membership::GroupProgress::{Moving, Settled};
+    use mlgw_membership::SetRows;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     #[test]
-    fn a_group_is_settled_when_the_nodes_of_its_set_that_can_vote_do() {
-        let of = |set: &[u64], voters: &[u64]| {
-            let set: Vec<NodeId> = set.iter().copied().map(NodeId).collect();
-            progress(&set, &voters.iter().copied().map(NodeId).collect())
-        };
-        assert_eq!(of(&[], &[1, 2, 3]), Settled, "there are no sets");
-        assert_eq!(of(&[1, 2, 4], &[1, 2, 4]), Settled);
-        assert_eq!(of(&[1, 2, 4], &[1, 2, 3]), Moving);
-        assert_eq!(of(&[1, 2, 4], &[1, 2, 3, 4]), Moving, "inside a joint change");
-        assert_eq!(of(&[1, 2, 4], &[1]), Moving);
-        assert_eq!(of(&[1, 2, 4], &[]), Moving, "this node has no member of the group");
-        assert_eq!(of(&[1, 2], &[1, 2, 3]), Settled, "no other node can take the third vote");
-        assert_eq!(of(&[1, 2], &[2]), Settled);
-        assert_eq!(of(&[1, 2], &[2, 3, 4]), Moving);
-        assert_eq!(of(&[1, 2], &[3]), Moving);
-        assert_eq!(of(&[1], &[]), Moving);
+    fn a_group_is_settled_when_the_active_nodes_of_its_set_vote() {
+        let mut states: BTreeMap<NodeId, NodeState> =
+            (1..=4).map(|node| (NodeId(node), NodeState::Active)).collect();
+        let set = |nodes: &[u64]| Arc::new(NodeSet { id: 0, nodes: nodes.to_vec(), changes: 1 });
+        let (none, rows) = (SetRows::default(), SetRows::new([set(&[1, 2, 4])], []));
+        let voters = |ids: [u64; 3]| ids.map(NodeId).into();
+        assert_eq!(progress(&none, &states, 1, &voters([1, 2, 3])), Settled, "there are no sets");
+        assert_eq!(progress(&rows, &states, 1, &voters([1, 2, 4])), Settled);
+        assert_eq!(progress(&rows, &states, 1, &voters([1, 2, 3])), Moving);
+        states.insert(NodeId(4), NodeState::Draining);
+        assert_eq!(progress(&rows, &states, 1, &voters([1, 2, 3])), Settled, "node 4 gets no vote any more");
+    }
+
+    #[test]
+    fn a_node_that_another_one_replaces_has_it_as_successor() {
+        let of = |id, replaced_by| Arc::new(Node { id, replaced_by, ..Node::default() });
+        let expected = [(NodeId(2), NodeId(4))];
+        assert_eq!(successors(&[of(1, 0), of(2, 4), of(4, 0)]), expected.into());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::authorities::{AuthorityChange, authority_change};
 use crate::facts::{GroupWaits, lacking_version};
 use crate::probes::{Probes, has_majority};
 use crate::services::NodeServices;
-use crate::set_facts::{SetsStatus, sets_status};
+use crate::set_facts::{NodeAnswers, SetsStatus, sets_status};
 use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, Node, NodeRole, NodeState};
@@ -133,6 +133,7 @@ impl StatusSources<'_> {
     pub(crate) fn collect(&self) -> ClusterStatus {
         let nodes = self.catalogue.nodes();
         let duty = self.catalogue.duty();
+        let answers = NodeAnswers::of(self.catalogue, self.probes, self.services);
         let waits = self.waits.lock().values().next().map(ToString::to_string);
         let mut differing = self.services.settings().differing(self.own, &nodes);
         ClusterStatus {
@@ -149,7 +150,7 @@ impl StatusSources<'_> {
                 })
                 .collect(),
             groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
-            sets: sets_status(self.catalogue),
+            sets: sets_status(self.catalogue, answers),
             waits,
             clock: self.clock,
             certificate_expires: self.certificate_expires,

@@ -44,6 +44,10 @@ pub struct NodeLoad {
     /// True if the node cannot do the work of the duty node; absent in an answer of an earlier version.
     #[prost(bool, optional, tag = "7")]
     pub lacks_duty: Option<bool>,
+    /// True if the node does not have the rows of all groups, as a node outside of the first set; absent in
+    /// an answer of an earlier version, which knows no sets.
+    #[prost(bool, optional, tag = "8")]
+    pub lacks_groups: Option<bool>,
 }
 
 impl NodeLoad {
@@ -57,6 +61,12 @@ impl NodeLoad {
     #[must_use]
     pub fn can_have_duty(&self) -> bool {
         self.lacks_duty != Some(true)
+    }
+
+    /// True if the node has the rows of all groups, as far as it states.
+    #[must_use]
+    pub fn has_all_groups(&self) -> bool {
+        self.lacks_groups != Some(true)
     }
 }
 
@@ -135,10 +145,13 @@ mod tests {
             is_full: Some(true),
             is_slow: Some(false),
             lacks_duty: Some(true),
+            lacks_groups: Some(true),
         };
         let answer = PingAnswer { is_serving: true, load: Some(load) };
-        // Serves; format 1; used_bytes, free_bytes, applied, clock_ms, is_full, is_slow, lacks_duty.
-        let bytes = [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7, 4 << 3, 9, 5 << 3, 1, 6 << 3, 0, 7 << 3, 1];
+        // Serves; format 1; used_bytes, free_bytes, applied, clock_ms, is_full, is_slow, lacks_duty,
+        // lacks_groups.
+        let bytes =
+            [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7, 4 << 3, 9, 5 << 3, 1, 6 << 3, 0, 7 << 3, 1, 8 << 3, 1];
         assert_eq!(answer.encode_answer(), bytes.as_slice());
         assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
         let gateway = PingAnswer { is_serving: false, load: Some(NodeLoad::default()) };
@@ -156,6 +169,13 @@ mod tests {
     #[test]
     fn a_node_can_have_the_duty_unless_it_states_that_it_cannot() {
         let of = |lacks_duty| NodeLoad { lacks_duty, ..NodeLoad::default() }.can_have_duty();
+        assert!(of(None) && of(Some(false)), "an earlier version states nothing");
+        assert!(!of(Some(true)));
+    }
+
+    #[test]
+    fn a_node_has_all_groups_unless_it_states_that_it_lacks_some() {
+        let of = |lacks_groups| NodeLoad { lacks_groups, ..NodeLoad::default() }.has_all_groups();
         assert!(of(None) && of(Some(false)), "an earlier version states nothing");
         assert!(!of(Some(true)));
     }

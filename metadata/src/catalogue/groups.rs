@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Id of the system group, whose rows concern the whole cluster.
-pub(crate) const SYSTEM_GROUP: u32 = 0;
 
 fn without_system_group() -> StoreError {
     StoreError("this node has no member of the system group".to_owned())

@@ -1,5 +1,6 @@
 //! A group of objects whose set changes: nodes of the set are replaced, the group moves to another set, and
-//! nodes fail meanwhile. All nodes are active storage nodes.
+//! nodes fail, are drained and removed meanwhile. All are storage nodes. A node that leaves is in the set
+//! until another one takes its place.
 
 use super::raft::SimRaft;
 use super::world::{ENTRY_BYTES, LIMITS, TICK_MS};
@@ -10,12 +11,13 @@ use crate::rules::RuleSet;
 use fastrand::Rng;
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{NodeRole, NodeState};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NODES: u64 = 7;
 
 struct PlacedWorld {
     raft: SimRaft,
+    states: BTreeMap<NodeId, NodeState>,
     /// Nodes of the set.
     set: BTreeSet<NodeId>,
     /// Nodes that learn although they are not in the set.
@@ -34,9 +36,7 @@ pub(super) fn run(seed: u64, rules: RuleSet) -> Result<(), String> {
         world.tick()?;
         world.maybe_abandon();
     }
-    for node in (1..=NODES).map(NodeId) {
-        world.raft.set_up(node, true, world.now_ms);
-    }
+    world.calm_down();
     for _ in 0..150 {
         world.tick()?;
     }
@@ -52,7 +52,25 @@ impl PlacedWorld {
         let mut raft = SimRaft::new(NodeId(1));
         (2..=NODES).for_each(|node| raft.add_process(NodeId(node), 0));
         let set = [1, 2, 3].map(NodeId).into();
-        Self { raft, set, learning: BTreeSet::new(), now_ms: 0, rules, rng: Rng::with_seed(seed) }
+        let states = (1..=NODES).map(|node| (NodeId(node), NodeState::Active)).collect();
+        Self { raft, states, set, learning: BTreeSet::new(), now_ms: 0, rules, rng: Rng::with_seed(seed) }
+    }
+
+    fn is_active(&self, node: NodeId) -> bool {
+        self.states[&node] == NodeState::Active
+    }
+
+    /// Every node returns. Nodes that leave are replaced in the set.
+    fn calm_down(&mut self) {
+        for node in (1..=NODES).map(NodeId) {
+            self.raft.set_up(node, true, self.now_ms);
+        }
+        for node in self.set.clone().into_iter().filter(|node| !self.is_active(*node)).collect::<Vec<_>>() {
+            let mut others = (1..=NODES).map(NodeId);
+            let new = others.find(|other| self.is_active(*other) && !self.set.contains(other));
+            self.set.remove(&node);
+            self.set.extend(new);
+        }
     }
 
     fn place(&self, node: NodeId) -> MemberPlace {
@@ -85,14 +103,29 @@ impl PlacedWorld {
                     self.set.remove(&old);
                 }
             }
+            2 | 3 => return self.change_state(),
             _ => return,
         }
         let guests = self.rng.usize(0..3);
         self.learning = if self.rng.bool() { former } else { self.draw(guests) };
     }
 
+    /// A node is drained, removed, or stays again: one that was removed stands for a new one.
+    fn change_state(&mut self) {
+        let node = NodeId(self.rng.u64(1..=NODES));
+        let active = self.states.values().filter(|state| **state == NodeState::Active).count();
+        let state = match (self.rng.bool(), self.is_active(node)) {
+            (_, false) => NodeState::Active,
+            (_, true) if active <= 4 => NodeState::Active,
+            (true, true) => NodeState::Draining,
+            (false, true) => NodeState::Leaving,
+        };
+        self.states.insert(node, state);
+    }
+
+    /// Active nodes.
     fn draw(&mut self, count: usize) -> BTreeSet<NodeId> {
-        let mut nodes: Vec<NodeId> = (1..=NODES).map(NodeId).collect();
+        let mut nodes: Vec<NodeId> = (1..=NODES).map(NodeId).filter(|node| self.is_active(*node)).collect();
         self.rng.shuffle(&mut nodes);
         nodes.into_iter().take(count).collect()
     }
@@ -131,8 +164,11 @@ impl PlacedWorld {
             };
             let lag = if node == leader { Some(0) } else { self.raft.known_lag(node) };
             let lag_bytes = lag.map(|entries| entries as u64 * ENTRY_BYTES);
-            let (role, state, place) = (NodeRole::Storage, NodeState::Active, self.place(node));
-            (node, MemberFacts { role, state, place, contact, lag_bytes })
+            let (role, state, place) = (NodeRole::Storage, self.states[&node], self.place(node));
+            let (is_in_set, has_all_groups, is_held) = (self.set.contains(&node), true, false);
+            let facts =
+                MemberFacts { role, state, place, is_in_set, has_all_groups, is_held, contact, lag_bytes };
+            (node, facts)
         };
         DecisionInput {
             leader,
@@ -140,6 +176,8 @@ impl PlacedWorld {
             change: if self.raft.is_changing() { ChangeState::InProgress } else { ChangeState::Committed },
             nodes: (1..=NODES).map(NodeId).map(facts).collect(),
             limits: DecisionLimits { voters_max: 3, ..LIMITS },
+            is_system: false,
+            failed: BTreeSet::new(),
         }
     }
 
@@ -152,13 +190,15 @@ impl PlacedWorld {
             }
             MemberStep::RemoveLearner(node) => {
                 require(membership.learners.contains(node), "it is no learner")?;
-                require(self.place(*node) == MemberPlace::Leaves, "a node with a place is removed")
+                let is_leaving = self.states[node] == NodeState::Leaving;
+                let has_place = self.place(*node) != MemberPlace::Leaves;
+                require(is_leaving || !has_place, "a node with a place is removed")
             }
             MemberStep::ChangeVoters(change) => self.change_is_allowed(&membership, change),
             MemberStep::TransferLeader { to } => {
                 require(membership.voters.contains(to) && self.raft.is_up(*to), "the node cannot lead")
             }
-            MemberStep::RecordRemoval(_) => Err("no node leaves the cluster".to_owned()),
+            MemberStep::RecordRemoval(_) => Err("a group of objects records a removal".to_owned()),
         }
     }
 
@@ -169,6 +209,10 @@ impl PlacedWorld {
         }
         require([1, 3].contains(&after.len()), "the number of voters is wrong")?;
         require(after.len() >= before.voters.len(), "voters become fewer")?;
+        let staying = |voters: &BTreeSet<NodeId>| {
+            voters.iter().filter(|node| self.states[node] != NodeState::Leaving).count()
+        };
+        require(staying(after) >= staying(&before.voters), "voters that stay become fewer")?;
         let up = after.iter().filter(|node| self.raft.is_up(**node)).count();
         require(up > after.len() / 2, "too few of the voters afterwards are reachable")?;
         let new = after - &before.voters;
@@ -200,7 +244,8 @@ impl PlacedWorld {
         let is_over = membership.outgoing.is_none() && !self.raft.is_changing();
         require(is_over, &described("a change is unfinished"))?;
         require(membership.voters == self.set, &described("the nodes of the set are not the voters"))?;
-        let members = &self.set | &self.learning;
+        let stays = |node: &NodeId| self.set.contains(node) || self.states[node] != NodeState::Leaving;
+        let members: BTreeSet<NodeId> = (&self.set | &self.learning).into_iter().filter(stays).collect();
         require(
             membership.members() == members,
             &described("other nodes than those with a place are members"),

@@ -9,7 +9,7 @@ use crate::rules::RuleSet;
 use fastrand::Rng;
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{NodeRole, NodeState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Time between two decisions.
 pub(super) const TICK_MS: u64 = 1_000;
@@ -148,7 +148,11 @@ impl World {
             let lag = if *node == leader { Some(0) } else { self.raft.known_lag(*node) };
             let lag_bytes = lag.map(|entries| entries as u64 * ENTRY_BYTES);
             let SimRecord { role, state } = *record;
-            (*node, MemberFacts { role, state, place: MemberPlace::Votes, contact, lag_bytes })
+            let (place, is_in_set, has_all_groups) = (MemberPlace::Votes, false, true);
+            let is_held = false;
+            let facts =
+                MemberFacts { role, state, place, is_in_set, has_all_groups, is_held, contact, lag_bytes };
+            (*node, facts)
         };
         DecisionInput {
             leader,
@@ -156,6 +160,8 @@ impl World {
             change: if self.raft.is_changing() { ChangeState::InProgress } else { ChangeState::Committed },
             nodes: self.records.iter().map(facts).collect(),
             limits: LIMITS,
+            is_system: true,
+            failed: BTreeSet::new(),
         }
     }
 
