@@ -71,6 +71,7 @@ mod stop_signal;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod usage_elsewhere;
 
 pub use crate::durability::Durability;
 pub use crate::raft::members::{ChangeMembersError, GroupMembers, MemberRole, MemberStatus};
@@ -88,6 +89,7 @@ pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
 pub use segment_usages::SegmentUsages;
 pub use segments::{ChunkOwner, Reference};
+pub use usage_elsewhere::UsageOf;
 
 use crate::copy::{Copier, CopyError};
 use crate::offline::{ReferencedExtent, bodies};
@@ -404,6 +406,14 @@ impl Catalogue {
         Ok(usage)
     }
 
+    /// Usage of a bucket, summed over those of its groups that have a member on this node.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn usage_here(&self, bucket: BucketId) -> Result<BucketUsage, ReadError> {
+        self.inner.usage_without(&UsageOf::Bucket(bucket), &BTreeSet::new())
+    }
+
     /// Referenced extents and bytes of a segment, summed over the groups that may refer to it.
     ///
     /// # Errors
@@ -471,17 +481,19 @@ impl Catalogue {
         self.inner.resident.credentials()
     }
 
-    /// Calls `each` with every referenced extent, in the order of buckets and keys. Blocks while it reads the
-    /// whole catalogue.
+    /// Calls `each` with every referenced extent of the groups on this node, in the order of buckets and keys
+    /// of each group. Returns the groups whose extents other nodes have. Blocks while it reads the whole
+    /// catalogue.
     ///
     /// # Errors
     /// Those of `each`, or if the store cannot be read.
     pub fn each_extent(
         &self,
         each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
-    ) -> Result<(), ReadError> {
-        let states = self.inner.object_states()?;
-        Ok(states.iter().try_for_each(|state| bodies::each_extent(state, each))?)
+    ) -> Result<BTreeSet<u32>, ReadError> {
+        let elsewhere = self.inner.object_groups_elsewhere();
+        self.inner.object_states_here().iter().try_for_each(|state| bodies::each_extent(state, each))?;
+        Ok(elsewhere)
     }
 
     /// Adds a consistent copy of the catalogue, under `prefix`, to the copy that `copier` makes. Every

@@ -29,6 +29,7 @@ pub use catalogue::{
     DeleteBucketError, FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole,
     MemberStatus, NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin,
     ProposeError, ReadLeases, Reader, Reference, SegmentUsages, SnapshotBytes, StoredVersion, UploadScan,
+    UsageOf,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

@@ -19,6 +19,7 @@
 //! - `five`: sets of nodes: three storage nodes become five and then four;
 //! - `losses`: without a gateway, and without the node that has the duty;
 //! - `majority`: two of three voters are down;
+//! - `lost_groups`: two of five nodes are down, and with them some groups;
 //! - `duty`: the duty node is killed, paused or stopped, and another one takes over;
 //! - `duty_fitness`: the duty goes past a node that lacks an upstream;
 //! - `recovery`: the last of three nodes becomes a server of its own;
@@ -55,6 +56,7 @@ mod kills;
 mod leaving;
 mod long_reads;
 mod losses;
+mod lost_groups;
 mod majority;
 mod recovery;
 mod refusals;

@@ -5,7 +5,7 @@
 //! the group. Without rows of sets every node may vote in every group, and in the system group always.
 
 use mlgw_common::NodeId;
-use mlgw_formats::schema::set::{FIRST_SET, SYSTEM_GROUP};
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{GroupSet, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;

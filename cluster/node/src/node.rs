@@ -13,11 +13,12 @@ use crate::replicas::{SegmentServer, TransportSegmentPeers};
 use crate::reports::ServingState;
 use crate::routes::{current_table, serving_nodes};
 use crate::services::{NodeServices, RequestServer};
+use crate::sets::{OwnGroups, set_rows};
 use crate::status::{ClusterStatus, StatusSources};
 use crate::streams::TransportStreams;
 use crate::tokens::{NewToken, TokenError, create_token};
 use crate::{book, renewal::CertificateEnd};
-use mlgw_common::time::timeout;
+use mlgw_common::time::{sleep, timeout};
 use mlgw_common::{CheckedClock, ClusterId, NodeId, SharedSetting};
 use mlgw_credentials::Sealer;
 use mlgw_formats::schema::{DutyPhase, SegmentRecord};
@@ -26,6 +27,7 @@ use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
 use mlgw_transport::ClusterTransport;
 use mlgw_trust::PeerStarts;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Longest time until the rows of nodes are read again.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Pause before the map of forwarding is made again after a change of a bucket: it has all buckets.
+const ROUTES_PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest time in which a start waits for the decision about the duty node.
 const DUTY_WAIT: Duration = Duration::from_secs(5);
@@ -60,7 +65,7 @@ pub(crate) struct NodeState {
     pub(crate) duty_lease: Arc<DutyLease>,
     pub(crate) serving: Arc<ServingState>,
     pub(crate) routes: watch::Receiver<Arc<RouteTable>>,
-    pub(crate) majorities: watch::Receiver<bool>,
+    pub(crate) lost_groups: watch::Receiver<BTreeSet<u32>>,
     pub(crate) certificate: Arc<CertificateEnd>,
     pub(crate) tasks: parking_lot::Mutex<JoinSet<()>>,
 }
@@ -202,17 +207,40 @@ impl ClusterNode {
         self.shared.probes.superseded().cancelled().await;
     }
 
-    /// True if most voters of each group on this node answer, so that changes can be made.
+    /// Groups on this node of which most voters do not answer it, so that nothing in them can be changed.
+    /// Kept up to date: at once after an answer of a node, and within seconds after a change of the voters.
     #[must_use]
-    pub fn has_majorities(&self) -> bool {
-        *self.shared.majorities.borrow()
+    pub fn lost_groups(&self) -> watch::Receiver<BTreeSet<u32>> {
+        self.shared.lost_groups.clone()
     }
 
-    /// [`Self::has_majorities`], kept up to date: at once after an answer of a node, and within seconds after
-    /// a change of the voters.
+    /// True if enough voters answer this node for it to serve: most of the system group, and most of a group
+    /// of its sets; without sets, most of each group on it.
     #[must_use]
-    pub fn majorities(&self) -> watch::Receiver<bool> {
-        self.shared.majorities.clone()
+    pub fn has_majorities(&self) -> bool {
+        // Most often no group is lost, and nothing else is looked up.
+        let lost = self.shared.lost_groups.borrow().clone();
+        lost.is_empty() || self.own_groups().can_serve(&lost)
+    }
+
+    /// The groups whose rows this node awaits when it starts, after those of the system group: those in whose
+    /// set it is.
+    #[must_use]
+    pub fn awaited_groups(&self) -> BTreeSet<u32> {
+        self.own_groups().of_own_sets
+    }
+
+    /// True if a start goes on without current rows of a group. There are sets, and most voters of the group
+    /// do not answer this node, while most of the system group do.
+    #[must_use]
+    pub fn is_given_up(&self, group: u32) -> bool {
+        let lost = self.shared.lost_groups.borrow().clone();
+        lost.contains(&group) && self.own_groups().is_given_up(group, &lost)
+    }
+
+    fn own_groups(&self) -> OwnGroups {
+        let catalogue = &self.shared.catalogue;
+        OwnGroups::new(&set_rows(catalogue), self.shared.own, catalogue.groups())
     }
 
     /// The clock of this node, which is compared with those of the other nodes once a second.
@@ -314,7 +342,7 @@ pub(crate) async fn follow_nodes(
     routes: watch::Sender<Arc<RouteTable>>,
 ) {
     loop {
-        let changed = catalogue.node_changed();
+        let (changed, bucket_changed) = (catalogue.node_changed(), catalogue.bucket_changed());
         let nodes = catalogue.nodes();
         transport.book().set_rows(book::addresses(&nodes));
         let removed = book::removed(&nodes);
@@ -329,7 +357,12 @@ pub(crate) async fn follow_nodes(
             }
             is_new
         });
-        let _ = timeout(FOLLOW_INTERVAL, changed).await;
+        let has_sets = catalogue.has_sets();
+        tokio::select! {
+            _ = timeout(FOLLOW_INTERVAL, changed) => {}
+            // Without sets the map does not depend on ranges.
+            () = bucket_changed, if has_sets => sleep(ROUTES_PAUSE).await,
+        }
     }
 }
 

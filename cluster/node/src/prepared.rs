@@ -12,7 +12,7 @@ use crate::driver::{FailedAdditions, MembershipDriver};
 use crate::facts::GroupWaits;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
-use crate::probes::{NodeProber, Probes, has_majorities};
+use crate::probes::{NodeProber, Probes, lost_groups};
 use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
@@ -277,7 +277,7 @@ impl StartedParts {
         let (serving, authorities) = (Arc::<ServingState>::default(), Arc::<AuthorityState>::default());
         let certificate = Arc::new(CertificateEnd::new(&credentials));
         let (sender, routes) = watch::channel(Arc::new(current_table(&catalogue)));
-        let (are_reached, majorities) = watch::channel(has_majorities(&catalogue, own, &probes));
+        let (lost, lost_groups) = watch::channel(lost_groups(&catalogue, own, &probes));
         let mut tasks = JoinSet::new();
         let renewal = CertificateRenewal {
             catalogue: catalogue.clone(),
@@ -298,7 +298,7 @@ impl StartedParts {
             transport: Arc::clone(&self.running),
             probes: Arc::clone(&probes),
             clock: Arc::clone(&clock),
-            majorities: are_reached,
+            lost,
             checks: self.checks,
         };
         tasks.spawn(prober.run());
@@ -326,7 +326,7 @@ impl StartedParts {
             duty_lease: Arc::default(),
             serving,
             routes,
-            majorities,
+            lost_groups,
             certificate,
             tasks: parking_lot::Mutex::new(tasks),
         };

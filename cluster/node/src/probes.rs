@@ -1,6 +1,6 @@
 //! Reachability, load and clock of the other nodes: each is called once a second.
 //!
-//! The answers also decide if most voters of each group can be reached. That is computed when an answer or
+//! The answers also decide of which groups most voters can be reached. That is computed when an answer or
 //! the voters may have changed, and not for each request. The clocks are compared after each answer too. The
 //! state is in memory. A node counts as unreachable until its first answer, and has no known load and clock
 //! while it does not answer, or if its version states none.
@@ -153,8 +153,8 @@ pub(crate) struct NodeProber {
     pub(crate) probes: Arc<Probes>,
     /// The clock of this node, which is compared with those of the others.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Kept equal to [`has_majorities`].
-    pub(crate) majorities: watch::Sender<bool>,
+    /// Kept equal to [`lost_groups`].
+    pub(crate) lost: watch::Sender<BTreeSet<u32>>,
     /// The newest comparison of the clocks.
     pub(crate) checks: watch::Sender<ClockCheck>,
 }
@@ -171,7 +171,7 @@ impl NodeProber {
             // A node that has joined and never served may never be started.
             let served = others.iter().filter(|node| node.state() != NodeState::Joining).count();
             self.probes.keep(&ids);
-            self.publish_majorities();
+            self.publish_lost();
             if ids.is_empty() {
                 self.publish_clocks(served);
             }
@@ -182,16 +182,20 @@ impl NodeProber {
             let mut calls: FuturesUnordered<_> = ids.into_iter().map(call).collect();
             while let Some((node, answer)) = calls.next().await {
                 self.probes.record(node, answer);
-                self.publish_majorities();
+                self.publish_lost();
                 self.publish_clocks(served);
             }
             sleep(INTERVAL).await;
         }
     }
 
-    fn publish_majorities(&self) {
-        let are_reached = has_majorities(&self.catalogue, self.own, &self.probes);
-        self.majorities.send_if_modified(|known| std::mem::replace(known, are_reached) != are_reached);
+    fn publish_lost(&self) {
+        let lost = lost_groups(&self.catalogue, self.own, &self.probes);
+        self.lost.send_if_modified(|known| {
+            let is_new = *known != lost;
+            *known = lost;
+            is_new
+        });
     }
 
     /// Compares the clocks. `served` is the number of other nodes that have ever served.
@@ -250,9 +254,10 @@ fn is_superseded(error: &CallError) -> bool {
     }
 }
 
-/// True if most voters of each group on this node answer.
-pub(crate) fn has_majorities(catalogue: &Catalogue, own: NodeId, probes: &Probes) -> bool {
-    catalogue.groups().into_iter().all(|group| has_majority(&catalogue.voters(group), own, probes))
+/// Groups on this node of which most voters do not answer.
+pub(crate) fn lost_groups(catalogue: &Catalogue, own: NodeId, probes: &Probes) -> BTreeSet<u32> {
+    let is_lost = |group: &u32| !has_majority(&catalogue.voters(*group), own, probes);
+    catalogue.groups().into_iter().filter(is_lost).collect()
 }
 
 /// True if most of these voters answer. A group without known voters is new here, and has a majority.
@@ -263,12 +268,13 @@ pub(crate) fn has_majority(voters: &BTreeSet<NodeId>, own: NodeId, probes: &Prob
 
 #[cfg(test)]
 mod tests {
-    use super::{DatedSample, NodeProber, ProbeAnswer, Probes, probe_answer};
+    use super::{DatedSample, NodeProber, ProbeAnswer, Probes, has_majority, probe_answer};
     use crate::admission::tests::TestMember;
     use mlgw_common::clock::ManualClock;
     use mlgw_common::{CheckedClock, ClockMoment, NodeId, Timestamp};
     use mlgw_formats::node_load::NodeLoad;
     use mlgw_membership::{ClockSample, Contact};
+    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
@@ -316,12 +322,28 @@ mod tests {
         assert_eq!(offsets, [10 - HOUR_MS, 20 - HOUR_MS]);
     }
 
+    #[test]
+    fn a_group_is_lost_by_its_own_voters_alone() {
+        let probes = Probes::default();
+        for node in [3, 4] {
+            probes.record(NodeId(node), ANSWERS);
+        }
+        probes.record(NodeId(2), ProbeAnswer::default());
+        // Nodes 1 and 2 of five are lost, seen from node 5.
+        let is_reached =
+            |voters: &[u64]| has_majority(&voters.iter().copied().map(NodeId).collect(), NodeId(5), &probes);
+        let groups: [&[u64]; 4] = [&[1, 2, 3, 4, 5], &[1, 2, 3], &[2, 3, 4], &[5, 1, 2]];
+        assert_eq!(groups.map(is_reached), [true, false, true, false]);
+        assert!(is_reached(&[]), "a new group");
+    }
+
     #[tokio::test]
-    async fn majorities_are_kept_equal_to_what_the_voters_answer() {
+    async fn the_lost_groups_are_those_of_which_most_voters_do_not_answer() {
         // The only voter is node 1.
         let member = TestMember::new().await;
-        for (own, are_reached) in [(NodeId(1), true), (NodeId(9), false)] {
-            let (sender, mut majorities) = watch::channel(!are_reached);
+        let groups: BTreeSet<u32> = member.catalogue.groups().into_iter().collect();
+        for (own, expected) in [(NodeId(1), BTreeSet::new()), (NodeId(9), groups)] {
+            let (sender, mut lost) = watch::channel(BTreeSet::from([u32::MAX]));
             let (checks, clock) = CheckedClock::unknown(member.clock.clone());
             let prober = NodeProber {
                 own,
@@ -329,12 +351,12 @@ mod tests {
                 transport: Arc::default(),
                 probes: Arc::default(),
                 clock: member.clock.clone(),
-                majorities: sender,
+                lost: sender,
                 checks,
             };
             tokio::select! {
                 () = prober.run() => panic!("nodes are called for ever"),
-                known = majorities.wait_for(|known| *known == are_reached) => assert!(known.is_ok()),
+                known = lost.wait_for(|known| *known == expected) => assert!(known.is_ok()),
             }
             // The other node does not answer, if there is one.
             assert!(!clock.is_confirmed() || own == NodeId(1));

@@ -5,11 +5,13 @@ use crate::facts::{GroupWaits, lacking_version};
 use crate::probes::{Probes, has_majority};
 use crate::services::NodeServices;
 use crate::set_facts::{NodeAnswers, SetsStatus, sets_status};
+use crate::sets::set_rows;
 use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, Node, NodeRole, NodeState};
 use mlgw_membership::skew_of;
 use mlgw_metadata::{Catalogue, MemberRole};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Status of the cluster.
@@ -27,7 +29,7 @@ pub struct ClusterStatus {
     pub duty_phase: DutyPhase,
     /// All nodes with a record, by id.
     pub nodes: Vec<NodeStatus>,
-    /// Groups that have a member on this node.
+    /// All groups that this node knows, by id.
     pub groups: Vec<GroupStatus>,
     /// Sets of nodes, and what moves between them.
     pub sets: SetsStatus,
@@ -97,9 +99,11 @@ pub struct NodeStatus {
 pub struct GroupStatus {
     /// Its id.
     pub id: u32,
+    /// True if this node has a member of it. Otherwise its leader is not known here.
+    pub is_here: bool,
     /// Its leader, if this node knows it.
     pub leader: Option<NodeId>,
-    /// True if most of its voters answer this node.
+    /// True if most of its voters answer this node; without a member here most nodes of its set.
     pub has_majority: bool,
     /// Its members; empty if another node leads it.
     pub members: Vec<GroupMemberStatus>,
@@ -149,7 +153,7 @@ impl StatusSources<'_> {
                     self.node_status(node, duty.node_id(), differing)
                 })
                 .collect(),
-            groups: self.catalogue.groups().into_iter().map(|id| self.group_status(id)).collect(),
+            groups: self.group_statuses(),
             sets: sets_status(self.catalogue, answers),
             waits,
             clock: self.clock,
@@ -204,6 +208,27 @@ impl StatusSources<'_> {
         }
     }
 
+    /// The groups on this node and, once there are sets, those that other nodes have.
+    fn group_statuses(&self) -> Vec<GroupStatus> {
+        let here: BTreeSet<u32> = self.catalogue.groups().into_iter().collect();
+        let sets = set_rows(self.catalogue);
+        if sets.is_empty() {
+            return here.into_iter().map(|id| self.group_status(id)).collect();
+        }
+        let all: BTreeSet<u32> = self.catalogue.object_groups().union(&here).copied().collect();
+        let status = |id: u32| match here.contains(&id) {
+            true => self.group_status(id),
+            false => self.status_elsewhere(id, &sets.nodes_of_group(id).into_iter().collect()),
+        };
+        all.into_iter().map(status).collect()
+    }
+
+    /// Status of a group without a member on this node, of which `nodes` vote as far as it knows.
+    fn status_elsewhere(&self, id: u32, nodes: &BTreeSet<NodeId>) -> GroupStatus {
+        let has_majority = has_majority(nodes, self.own, self.probes);
+        GroupStatus { id, is_here: false, leader: None, has_majority, members: Vec::new() }
+    }
+
     fn group_status(&self, id: u32) -> GroupStatus {
         let members = self.catalogue.members(id).map(|group| {
             let members = group.members.iter().map(|member| GroupMemberStatus {
@@ -215,6 +240,7 @@ impl StatusSources<'_> {
         });
         GroupStatus {
             id,
+            is_here: true,
             leader: self.catalogue.leader(id),
             has_majority: has_majority(&self.catalogue.voters(id), self.own, self.probes),
             members: members.unwrap_or_default(),

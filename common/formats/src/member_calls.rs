@@ -9,8 +9,8 @@ use crate::command::{Command, Reject, Reply};
 use crate::format_error::FormatError;
 use crate::log_entry;
 use crate::log_types::{Leadership, LogId, RaftLogEntry, Vote};
-use crate::schema::FORMAT;
 use crate::schema::meta::LogPosition;
+use crate::schema::{BucketUsage, FORMAT};
 use bytes::Bytes;
 use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX, NODE_GROUPS_MAX};
 use prost::Message;
@@ -25,7 +25,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub request: Option<MemberRequest>,
 }
 
@@ -66,6 +66,9 @@ pub enum MemberRequest {
     /// Asks the leader if the calling node is a member of the group. Since cluster version 6.
     #[prost(message, tag = "12")]
     IsMember(IsMemberCall),
+    /// Asks a node of the first set for usage that the calling node cannot count. Since cluster version 6.
+    #[prost(message, tag = "13")]
+    Usage(UsageCall),
 }
 
 /// A vote of a member.
@@ -172,6 +175,21 @@ pub struct CreateMemberCall {}
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct IsMemberCall {}
 
+/// Request for the usage of a bucket, or of an access key, over all groups but some. Its call names the
+/// system group.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct UsageCall {
+    /// Id of the bucket; 0 for an access key.
+    #[prost(uint64, tag = "1")]
+    pub bucket_id: u64,
+    /// The access key; empty for a bucket.
+    #[prost(string, tag = "2")]
+    pub access_key: String,
+    /// Groups that the calling node counts.
+    #[prost(uint32, repeated, tag = "3")]
+    pub without: Vec<u32>,
+}
+
 /// Request for a saga: a change of a bucket that takes several steps.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SagaCall {
@@ -202,7 +220,7 @@ pub struct ReadersCall {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
     pub reply: Option<MemberReply>,
 }
 
@@ -254,6 +272,9 @@ pub enum MemberReply {
     /// The part of the calling node in the group.
     #[prost(message, tag = "15")]
     Membership(MembershipReply),
+    /// The usage.
+    #[prost(message, tag = "16")]
+    Usage(UsageReply),
 }
 
 /// Reply without content.
@@ -317,6 +338,14 @@ pub struct MembershipReply {
     /// True if the node is a member, or will be or was one by a change that is not committed.
     #[prost(bool, tag = "1")]
     pub is_member: bool,
+}
+
+/// Usage of a bucket or an access key in the groups of a question.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct UsageReply {
+    /// The sum.
+    #[prost(message, required, tag = "1")]
+    pub usage: BucketUsage,
 }
 
 /// Answers to the heartbeats of a call, in their order.
@@ -390,7 +419,8 @@ impl MemberCall {
     ///
     /// # Errors
     /// If `bytes` is longer than a call may be, or no call of this version; if a question about readers has
-    /// too many ids, or has bodies and no log entry; if there are too many heartbeats, or one has entries.
+    /// too many ids, or has bodies and no log entry; if there are too many heartbeats, or one has entries; if
+    /// a question about usage has too many groups.
     pub fn read(bytes: Bytes) -> Result<(u32, MemberRequest), FormatError> {
         let call: Self = decode(bytes, "a call")?;
         let request = call.request.ok_or_else(|| of_later_version("a call"))?;
@@ -399,6 +429,12 @@ impl MemberCall {
         }
         if let MemberRequest::Heartbeats(heartbeats) = &request {
             heartbeats.check()?;
+        }
+        if let MemberRequest::Usage(usage) = &request
+            && usage.without.len() > NODE_GROUPS_MAX
+        {
+            let what = format!("a question about usage has more than {NODE_GROUPS_MAX} groups");
+            return Err(FormatError(what));
         }
         Ok((call.group, request))
     }

@@ -338,8 +338,12 @@ pub(super) fn in_sentence(node: &NodeStatus) -> String {
 fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {
     let what = match (group.leader, group.has_majority) {
         (Some(_), true) => return None,
-        (None, _) => format!("Group {} of the catalogue has no leader that this node knows.", group.id),
-        (Some(_), false) => format!("Most voters of group {} of the catalogue do not answer.", group.id),
+        (None, _) if group.is_here => {
+            format!("Group {} of the catalogue has no leader that this node knows.", group.id)
+        }
+        (_, false) => format!("Most voters of group {} of the catalogue do not answer.", group.id),
+        // Another node knows its leader.
+        (None, true) => return None,
     };
     Some(finding(
         Health::Critical,

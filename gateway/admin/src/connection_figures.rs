@@ -59,7 +59,8 @@ fn nodes_family(nodes: &[NodeStatus]) -> MetricFamily {
 
 /// Returns the number of groups whose changes are decided, and of those whose are not.
 fn groups_family(groups: &[GroupStatus]) -> MetricFamily {
-    let is_led = |group: &&GroupStatus| group.leader.is_some() && group.has_majority;
+    // The leader of a group elsewhere is not known here.
+    let is_led = |group: &&GroupStatus| group.has_majority && (group.leader.is_some() || !group.is_here);
     let led = groups.iter().filter(is_led).count();
     let count = |count: usize| level(count as u64);
     MetricFamily::new(CLUSTER_GROUPS).with(&["yes"], count(led)).with(&["no"], count(groups.len() - led))
@@ -135,13 +136,16 @@ mod tests {
     fn groups_without_a_leader_or_a_majority_are_counted_apart() {
         let group = |leader: Option<u64>, has_majority| GroupStatus {
             id: 0,
+            is_here: true,
             leader: leader.map(NodeId),
             has_majority,
             members: vec![],
         };
-        let groups = [group(Some(1), true), group(Some(1), false), group(None, true)];
+        let elsewhere = |has_majority| GroupStatus { is_here: false, ..group(None, has_majority) };
+        let here = [group(Some(1), true), group(Some(1), false), group(None, true)];
+        let groups = [&here[..], &[elsewhere(true), elsewhere(false)]].concat();
         let text = text(vec![groups_family(&groups)]).unwrap();
-        assert!(text.contains("{led=\"yes\"} 1\n") && text.contains("{led=\"no\"} 2\n"), "{text}");
+        assert!(text.contains("{led=\"yes\"} 2\n") && text.contains("{led=\"no\"} 3\n"), "{text}");
     }
 
     #[test]

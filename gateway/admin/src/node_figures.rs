@@ -144,7 +144,20 @@ impl NodeFigures<'_> {
         self.loaded.config.hot_capacity_bytes(self.machine)
     }
 
-    /// Returns the usage of each bucket.
+    /// Returns the number of objects in the groups on this node: all objects, unless there are sets.
+    ///
+    /// # Errors
+    /// If the catalogue cannot be read.
+    pub(super) fn objects_here(&self) -> Result<u64, ReadError> {
+        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let objects = |bucket: &Arc<Bucket>| Ok(self.catalogue.usage_here(bucket.bucket_id())?.objects);
+        buckets.iter().map(objects).sum()
+    }
+
+    /// Returns the usage of each bucket, on a node with all groups.
+    ///
+    /// # Errors
+    /// If the catalogue cannot be read, or a group has no member on this node.
     pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
         let buckets = self.catalogue.buckets(None, None, usize::MAX);
         let usage =

@@ -171,7 +171,7 @@ impl NodeFigures<'_> {
         let figures = storage.tiers.hot.metrics();
         Ok(TierStatus {
             tier: Tier::Hot,
-            objects: self.bucket_usages()?.iter().map(|(_, usage)| usage.objects).sum(),
+            objects: self.objects_here()?,
             capacity_bytes: self.hot_capacity_bytes(),
             used_bytes: figures.used_bytes,
             room_bytes: figures.room_bytes,

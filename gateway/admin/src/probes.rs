@@ -1,9 +1,10 @@
 //! `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus, without a signature.
 //!
 //! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
-//! here, which ends when the server begins to drain. A storage node of a cluster is ready while most voters
-//! of each group answer it, its clock is right, and its disk is not slower than those of the others. A
-//! gateway is ready while a storage node serves.
+//! here, which ends when the server begins to drain. A storage node of a cluster is ready while enough voters
+//! answer it, its clock is right, and its disk is not slower than those of the others. Enough are most of the
+//! system group and of one group of its sets; without sets, most of each group. A gateway is ready while a
+//! storage node serves.
 
 use super::{Admin, ApiError};
 use axum::extract::State;
@@ -65,7 +66,7 @@ pub(super) fn cluster_obstacle(cluster: &ClusterNode) -> Option<&'static str> {
 /// Facts that decide if a storage node of a cluster is ready.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StorageReadiness {
-    /// True if most voters of each group answer.
+    /// True if enough voters answer.
     pub(super) has_majorities: bool,
     /// True if the clock deviates so much that changes are refused.
     pub(super) is_clock_wrong: bool,

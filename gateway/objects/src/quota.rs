@@ -8,7 +8,7 @@ use crate::{ObjectError, ObjectLayer};
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::{self, Bucket, BucketUsage, Excess, ObjectVersion, Quota};
-use mlgw_metadata::ReadError;
+use mlgw_metadata::{ReadError, UsageOf};
 
 /// The owner and the payer of a new object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,11 +48,18 @@ impl<'a> QuotaCheck<'a> {
     ) -> Result<(), ObjectError> {
         let gone_of_key = if was_paid_by == self.payer { gone } else { BucketUsage::default() };
         let catalogue = &objects.catalogue;
-        let used_of_bucket = || catalogue.usage(self.bucket.bucket_id());
+        let bucket = self.bucket.bucket_id();
+        let used_of_bucket = || match catalogue.has_sets() {
+            true => catalogue.quota_usage(&UsageOf::Bucket(bucket)),
+            false => catalogue.usage(bucket),
+        };
         let mut excess =
             excess(self.of_bucket, used_of_bucket, come, gone)?.map(|excess| (QuotaSubject::Bucket, excess));
         if excess.is_none() {
-            let used_of_key = || catalogue.payer_usage(self.payer);
+            let used_of_key = || match catalogue.has_sets() {
+                true => catalogue.quota_usage(&UsageOf::Payer(self.payer.to_owned())),
+                false => catalogue.payer_usage(self.payer),
+            };
             let of_key = self::excess(self.of_key, used_of_key, come, gone_of_key)?;
             excess = of_key.map(|excess| (QuotaSubject::Key(self.payer.to_owned()), excess));
         }
@@ -86,6 +93,18 @@ fn object_usage(bytes: u64) -> BucketUsage {
 }
 
 impl ObjectLayer {
+    /// Asks other nodes for the usage that a check of a quota needs and that this node cannot count. It does
+    /// nothing without a quota, and on a node that has all groups.
+    pub async fn ask_quota_usage(&self, bucket: &Bucket, payer: &str) {
+        let catalogue = &self.catalogue;
+        if bucket.quota.is_some() {
+            catalogue.ask_usage(UsageOf::Bucket(bucket.bucket_id())).await;
+        }
+        if catalogue.credential(payer).is_some_and(|key| key.quota.is_some()) {
+            catalogue.ask_usage(UsageOf::Payer(payer.to_owned())).await;
+        }
+    }
+
     /// Refuses an object of `bytes`, if known, that would exceed a quota once it is written.
     ///
     /// # Errors

@@ -3,15 +3,16 @@
 //! A read of a key waits for the group of the key. It waits for the system group only before it reports that
 //! a bucket, key or upload does not exist, because the copy of the bucket on this node may be an old one. A
 //! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere. A
-//! change also waits for it first: it cannot be repeated once its body was read. An access key that this node
-//! does not have is looked up again after a barrier. A server without peers has no barriers.
+//! change also waits for it first: it cannot be repeated once its body was read. A copy waits for the groups
+//! of both keys. An access key that this node does not have is looked up again after a barrier. A server
+//! without peers has no barriers.
 //!
 //! With `cluster.lease_reads` a read does not wait for a group that this node leads under a lease. It reads
 //! first, and its answer is current if the lease still holds then. Otherwise it is performed again behind
 //! barriers.
 
 use crate::Gateway;
-use crate::member::{MemberPart, STALE_HEADER};
+use crate::member::{MemberPart, STALE_HEADER, source_in_header};
 use crate::request::AuthenticatedRequest;
 use crate::response::S3Result;
 use http::header::RETRY_AFTER;
@@ -19,8 +20,10 @@ use http::{HeaderValue, StatusCode};
 use mlgw_common::BucketId;
 use mlgw_metadata::{BarrierError, BarrierScope, ReadLeases};
 use mlgw_wire::access::RequiredPermission;
+use mlgw_wire::copy_source::CopySource;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::Operation;
+use std::collections::BTreeSet;
 
 /// True if no other node can have changed what a request reads.
 pub(crate) fn are_needless(gateway: &Gateway) -> bool {
@@ -61,17 +64,30 @@ pub(crate) async fn wait(
         leases.add(begin(gateway, BarrierScope::System, attempt).await?);
     }
     let bucket = bucket_now(gateway, request);
-    // The source of a copy may be in any group.
-    if request.head.headers.contains_key("x-amz-copy-source") {
-        leases.add(begin(gateway, BarrierScope::AllGroups, attempt).await?);
-    } else if let AwaitedBucket(Some(id)) = bucket {
+    if let AwaitedBucket(Some(id)) = bucket {
         let scope = match &request.target.key {
             Some(key) => BarrierScope::Key(BucketId(id), key),
             None => BarrierScope::Bucket(BucketId(id)),
         };
         leases.add(begin(gateway, scope, attempt).await?);
     }
+    if let Some(CopySource { bucket, key }) = source_in_header(&request.head.headers)
+        && let Some(bucket) = gateway.objects.catalogue.bucket(&bucket)
+    {
+        leases.add(begin(gateway, BarrierScope::Key(bucket.bucket_id(), &key), attempt).await?);
+    }
+    if !is_read(operation) && gateway.objects.catalogue.has_sets() {
+        Box::pin(ask_usage(gateway, request)).await;
+    }
     Ok(AwaitedState { attempt, bucket, leases })
+}
+
+/// Asks for the usage that the check of a quota needs, on a node that has not all groups.
+async fn ask_usage(gateway: &Gateway, request: &AuthenticatedRequest<'_>) {
+    let name = request.target.bucket.as_deref();
+    if let Some(bucket) = name.and_then(|name| gateway.objects.catalogue.bucket(name)) {
+        gateway.objects.ask_quota_usage(&bucket, request.principal.payer()).await;
+    }
 }
 
 /// Waits until the rows of the system group, such as buckets and access keys, contain every acknowledged
@@ -168,22 +184,26 @@ async fn begin(
 ) -> Result<ReadLeases, BarrierError> {
     let catalogue = &gateway.objects.catalogue;
     match attempt {
-        BarrierAttempt::First => unless_lost(gateway, catalogue.begin_read(scope)).await,
+        BarrierAttempt::First => unless_lost(gateway, scope, catalogue.begin_read(scope)).await,
         BarrierAttempt::Repeated => pass(gateway, scope).await.map(|()| ReadLeases::default()),
     }
 }
 
 async fn pass(gateway: &Gateway, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
-    unless_lost(gateway, gateway.objects.catalogue.barrier(scope)).await
+    unless_lost(gateway, scope, gateway.objects.catalogue.barrier(scope)).await
 }
 
-/// Waits for a barrier, on a member only while most voters answer.
+/// Waits for a barrier, on a member only while most voters of its groups answer.
 async fn unless_lost<T>(
     gateway: &Gateway,
+    scope: BarrierScope<'_>,
     barrier: impl Future<Output = Result<T, BarrierError>>,
 ) -> Result<T, BarrierError> {
     match &gateway.member {
-        Some(member) => member.unless_lost(barrier).await,
+        Some(member) => {
+            let has_any_in = |lost: &BTreeSet<u32>| gateway.objects.catalogue.has_any_in(scope, lost);
+            member.unless_lost(has_any_in, barrier).await
+        }
         None => barrier.await,
     }
 }

@@ -11,7 +11,9 @@
 //! both.
 
 use crate::client_body::ReceivedClientBody;
-use crate::member::{MemberGateway, MemberPart, RequestOwner, check_clock, is_change, lacks_disk, owner_of};
+use crate::member::{
+    MemberGateway, MemberPart, RequestOwner, check_clock, is_change, is_lost, lacks_disk, owner_of,
+};
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -102,8 +104,8 @@ impl ForwardedRequests {
             }
         };
         let is_change = is_change(&head.method);
-        let can_answer = |member: &MemberPart| member.has_majorities() || member.reads_stale() && !is_change;
-        if !gateway.member.as_ref().is_none_or(can_answer) {
+        let reads_stale = || !is_change && gateway.member.as_ref().is_some_and(MemberPart::reads_stale);
+        if is_lost(&gateway, &head, &target) && !reads_stale() {
             return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
         }
         // Another member may store it, under the right time.

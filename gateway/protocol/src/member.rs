@@ -11,16 +11,18 @@ use crate::Gateway;
 use arc_swap::ArcSwap;
 use http::header::{HeaderName, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use mlgw_common::time::{Instant, sleep};
-use mlgw_common::{CheckedClock, NodeId};
-use mlgw_metadata::{BarrierError, BarrierScope};
+use mlgw_common::{BucketId, CheckedClock, NodeId, ObjectKey};
+use mlgw_formats::schema::Bucket;
+use mlgw_metadata::{BarrierError, BarrierScope, Catalogue};
 use mlgw_remote::origin::OriginFence;
 use mlgw_wire::copy_source::CopySource;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::RequestTarget;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,8 +33,8 @@ pub const NODE_HEADER: HeaderName = HeaderName::from_static("x-mlgw-node");
 /// Response header of a read that no majority has confirmed.
 pub const STALE_HEADER: HeaderName = HeaderName::from_static("x-mlgw-stale");
 
-/// Time for which a barrier is waited for while most voters do not answer: they may have returned since the
-/// last call.
+/// Time for which a barrier is waited for while most voters of one of its groups do not answer: they may have
+/// returned since the last call.
 const LOST_WAIT: Duration = Duration::from_millis(500);
 
 /// Request header with the source of a copy.
@@ -46,8 +48,8 @@ const TAKE_OVER_PAUSE: Duration = Duration::from_millis(20);
 pub struct MemberView {
     /// Its clock, compared with those of the other nodes.
     pub clock: CheckedClock,
-    /// True while most voters of each group answer this node.
-    pub majorities: watch::Receiver<bool>,
+    /// Groups on this node of which most voters do not answer it.
+    pub lost_groups: watch::Receiver<BTreeSet<u32>>,
     /// True if reads are answered from its own rows while no majority confirms them.
     pub reads_stale: bool,
 }
@@ -81,25 +83,28 @@ impl MemberPart {
         self.view.reads_stale
     }
 
-    /// True while most voters of each group answer this node.
-    pub(crate) fn has_majorities(&self) -> bool {
-        *self.view.majorities.borrow()
+    /// True while most voters of a group that a request needs do not answer this node.
+    fn lacks_any(&self, is_needed: impl FnOnce(&BTreeSet<u32>) -> bool) -> bool {
+        let lost = self.view.lost_groups.borrow();
+        !lost.is_empty() && is_needed(&lost)
     }
 
-    /// Waits for a barrier. While most voters of a group do not answer, it is not waited for as long.
+    /// Waits for a barrier of the groups of which `has_any_in` is true. While most voters of one of them do
+    /// not answer, it is not waited for as long.
     ///
     /// # Errors
     /// The error of the barrier; [`BarrierError::NoQuorum`] if it was not passed in time.
     pub(crate) async fn unless_lost<T>(
         &self,
+        has_any_in: impl Fn(&BTreeSet<u32>) -> bool,
         barrier: impl Future<Output = Result<T, BarrierError>>,
     ) -> Result<T, BarrierError> {
         // Polled only if the barrier has to wait.
         let lost = async {
-            let mut majorities = self.view.majorities.clone();
-            while majorities.wait_for(|are_reached| !are_reached).await.is_ok() {
+            let mut lost_groups = self.view.lost_groups.clone();
+            while lost_groups.wait_for(&has_any_in).await.is_ok() {
                 sleep(LOST_WAIT).await;
-                if !self.has_majorities() {
+                if self.lacks_any(&has_any_in) {
                     return;
                 }
             }
@@ -204,32 +209,76 @@ async fn duty_node_of(
     let names = || target.bucket.as_deref().into_iter().chain(source.as_deref());
     let catalogue = &gateway.objects.catalogue;
     if names().any(|name| catalogue.bucket(name).is_none()) {
-        member.unless_lost(catalogue.barrier(BarrierScope::System)).await?;
+        let is_system = |lost: &BTreeSet<u32>| catalogue.has_any_in(BarrierScope::System, lost);
+        member.unless_lost(is_system, catalogue.barrier(BarrierScope::System)).await?;
     }
     Ok(names_bound(gateway, head, target).then(|| catalogue.duty().node_id()))
 }
 
-/// Returns another node that has the rows of a request for `target`, if this one does not have them. A copy
-/// may read any group.
+/// Returns another node that has the rows of a request for `target`, if this one does not have them. For a
+/// copy that is one with all groups.
 fn node_with_rows(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> Option<NodeId> {
     gateway.member.as_ref()?;
     let catalogue = &gateway.objects.catalogue;
-    let bucket = catalogue.bucket(target.bucket.as_deref()?)?.bucket_id();
-    let scope = match (&target.key, source_bucket(head)) {
-        (_, Some(_)) => BarrierScope::AllGroups,
-        (Some(key), None) => BarrierScope::Key(bucket, key),
-        (None, None) => BarrierScope::Bucket(bucket),
-    };
-    catalogue.other_node_with(scope)
+    let other = |scope: BarrierScope<'_>| catalogue.other_node_with(scope);
+    let of_target = target_scope(catalogue, target).and_then(other);
+    let Some(source) = copy_source(head) else { return of_target };
+    let of_source =
+        || catalogue.bucket(&source.bucket).and_then(|bucket| other(key_scope(&bucket, &source.key)));
+    of_target.or_else(of_source)?;
+    other(BarrierScope::AllGroups)
 }
 
-/// Returns the bucket of the source of a copy, which a header names, or a parameter of a presigned URL.
-pub(crate) fn source_bucket(head: &Parts) -> Option<String> {
-    let source = match head.headers.get(COPY_SOURCE) {
-        Some(source) => Cow::Borrowed(source.to_str().ok()?),
-        None => source_parameter(head.uri.query()?)?,
+/// The group of a key of a bucket.
+const fn key_scope<'a>(bucket: &Bucket, key: &'a ObjectKey) -> BarrierScope<'a> {
+    BarrierScope::Key(BucketId(bucket.id), key)
+}
+
+/// The groups of the bucket or key that a request names; `None` without a bucket that exists here.
+fn target_scope<'a>(catalogue: &Catalogue, target: &'a RequestTarget) -> Option<BarrierScope<'a>> {
+    let bucket = catalogue.bucket(target.bucket.as_deref()?)?;
+    Some(match &target.key {
+        Some(key) => key_scope(&bucket, key),
+        None => BarrierScope::Bucket(bucket.bucket_id()),
+    })
+}
+
+/// True if most voters of a group that a request waits for do not answer this node. Those of the system group
+/// are needed for changes, and for what depends on the rows of buckets.
+pub(crate) fn is_lost(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> bool {
+    let catalogue = &gateway.objects.catalogue;
+    let is_needed = |lost: &BTreeSet<u32>| {
+        let has_any = |scope: BarrierScope<'_>| catalogue.has_any_in(scope, lost);
+        let of_target = target_scope(catalogue, target);
+        let needs_system = is_change(&head.method) || target.key.is_none() || of_target.is_none();
+        let of_source = || {
+            let source = copy_source(head)?;
+            let bucket = catalogue.bucket(&source.bucket)?;
+            Some(has_any(key_scope(&bucket, &source.key)))
+        };
+        needs_system && has_any(BarrierScope::System)
+            || of_target.is_some_and(has_any)
+            || of_source() == Some(true)
     };
-    CopySource::parse(&source).ok().map(|source| source.bucket)
+    gateway.member.as_ref().is_some_and(|member| member.lacks_any(is_needed))
+}
+
+/// Returns the bucket of the source of a copy.
+pub(crate) fn source_bucket(head: &Parts) -> Option<String> {
+    copy_source(head).map(|source| source.bucket)
+}
+
+/// Returns the source of a copy, which a header names, or a parameter of a presigned URL.
+pub(crate) fn copy_source(head: &Parts) -> Option<CopySource> {
+    match head.headers.contains_key(COPY_SOURCE) {
+        true => source_in_header(&head.headers),
+        false => CopySource::parse(&source_parameter(head.uri.query()?)?).ok(),
+    }
+}
+
+/// Returns the source of a copy that a header names.
+pub(crate) fn source_in_header(headers: &HeaderMap) -> Option<CopySource> {
+    CopySource::parse(std::str::from_utf8(headers.get(COPY_SOURCE)?.as_bytes()).ok()?).ok()
 }
 
 /// Returns the source of a copy in a query.
@@ -247,6 +296,7 @@ mod tests {
     use mlgw_common::{CheckedClock, NodeId};
     use mlgw_metadata::BarrierError;
     use mlgw_testing::signer::head;
+    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
@@ -254,29 +304,33 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_barrier_is_not_waited_for_while_most_voters_do_not_answer() {
         const LONG: Duration = Duration::from_secs(2);
-        let majorities = watch::Sender::new(true);
+        let lost = watch::Sender::new(BTreeSet::new());
         let clock = CheckedClock::alone(Arc::new(ManualClock::default()));
-        let view = MemberView { clock, majorities: majorities.subscribe(), reads_stale: false };
+        let view = MemberView { clock, lost_groups: lost.subscribe(), reads_stale: false };
         let member = MemberPart::new(NodeId(2), None, view);
         let barrier = |after| async move {
             sleep(after).await;
             Ok(())
         };
-        assert_eq!(member.unless_lost(barrier(LONG)).await, Ok(()), "a slow one");
-        majorities.send_replace(false);
+        // A barrier of group 1 that takes this long.
+        let pass = |after| member.unless_lost(|lost: &BTreeSet<u32>| lost.contains(&1), barrier(after));
+        assert_eq!(pass(LONG).await, Ok(()), "a slow one");
+        lost.send_replace([2].into());
+        assert_eq!(pass(LONG).await, Ok(()), "another group is lost");
+        lost.send_replace([1, 2].into());
         let begun = Instant::now();
-        assert_eq!(member.unless_lost(barrier(LONG)).await, Err(BarrierError::NoQuorum));
+        assert_eq!(pass(LONG).await, Err(BarrierError::NoQuorum));
         assert_eq!(begun.elapsed(), LOST_WAIT);
-        assert_eq!(member.unless_lost(barrier(LOST_WAIT / 2)).await, Ok(()), "they have just returned");
+        assert_eq!(pass(LOST_WAIT / 2).await, Ok(()), "they have just returned");
         let returning = async {
             sleep(LOST_WAIT / 2).await;
-            majorities.send_replace(true);
+            lost.send_replace([2].into());
         };
-        let (passed, ()) = tokio::join!(member.unless_lost(barrier(LONG)), returning);
+        let (passed, ()) = tokio::join!(pass(LONG), returning);
         assert_eq!(passed, Ok(()), "they return meanwhile");
-        majorities.send_replace(false);
-        drop(majorities);
-        assert_eq!(member.unless_lost(barrier(LONG)).await, Err(BarrierError::NoQuorum));
+        lost.send_replace([1].into());
+        drop(lost);
+        assert_eq!(pass(LONG).await, Err(BarrierError::NoQuorum));
     }
 
     #[test]

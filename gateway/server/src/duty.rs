@@ -31,7 +31,7 @@ use mlgw_protocol::member::MemberGateway;
 use mlgw_remote::origin::OriginFence;
 use mlgw_remote::upstream::UpstreamKind;
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,26 @@ impl StorageDuty {
             catalogue.barrier(BarrierScope::System).await.map_err(|error| error.to_string())?;
             begin_term(catalogue, term).await.map_err(|error| error.to_string())?;
         }
-        catalogue.barrier(BarrierScope::AllGroups).await.map_err(|error| error.to_string())
+        let groups = self.groups_of_term();
+        catalogue.barrier(BarrierScope::Groups(&groups)).await.map_err(|error| error.to_string())
+    }
+
+    /// The groups whose rows are awaited: those with keys of remote-backed buckets, and all others that have
+    /// a majority. Without sets the voters of one group are those of all.
+    fn groups_of_term(&self) -> BTreeSet<u32> {
+        let catalogue = &self.parts.catalogue;
+        let mut groups = catalogue.object_groups();
+        if let Some(cluster) = self.parts.cluster.as_ref().filter(|_| catalogue.has_sets()) {
+            let mut needed = BTreeSet::new();
+            let buckets = catalogue.buckets(None, None, usize::MAX);
+            for bucket in buckets.iter().filter(|bucket| bucket.binding.is_some()) {
+                needed
+                    .extend(catalogue.bucket_ranges(bucket.bucket_id()).into_iter().map(|(_, group)| group));
+            }
+            let lost = cluster.lost_groups().borrow().clone();
+            groups.retain(|group| needed.contains(group) || !lost.contains(group));
+        }
+        groups
     }
 
     async fn open_remote_backed(

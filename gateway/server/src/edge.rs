@@ -50,7 +50,7 @@ pub(super) fn gateway_of(
 fn member_part(cluster: &ClusterNode, config: &Config, fence: Option<OriginFence>) -> MemberPart {
     let view = MemberView {
         clock: cluster.clock(),
-        majorities: cluster.majorities(),
+        lost_groups: cluster.lost_groups(),
         reads_stale: config.cluster.read_without_quorum,
     };
     MemberPart::new(cluster.id(), fence, view)

@@ -132,7 +132,7 @@ async fn open_storage(loaded: &LoadedConfig, start: StartResources) -> Result<Se
     if let Some(cluster) = &opened.cluster {
         let catalogue = &opened.catalogue;
         let parts = WaitingParts { loaded, start: &start, catalogue, cluster };
-        let is_current = listen_until(parts, member::until_current(catalogue));
+        let is_current = listen_until(parts, member::until_current(catalogue, cluster));
         member::unless_superseded(cluster, is_current).await?;
     }
     let opened = ServerEngine::open(&loaded.config, start, opened).await;

@@ -2,26 +2,31 @@
 //!
 //! The catalogue of a node opens with its peers, and the node connects to them before anything else reads a
 //! row or proposes a command. A storage node goes on when a majority of the voters has confirmed that its
-//! rows are current, because segment files are sealed and removed by these rows. A gateway goes on when it
-//! has the rows of the system group. Nothing is written here besides the catalogue, so a start that ends at
+//! rows are current, because segment files are sealed and removed by these rows. Once there are sets, it does
+//! not wait for an object group that has lost its majority. A gateway goes on when it has the rows of the
+//! system group. Nothing is written here besides the catalogue, so a start that ends at
 //! any point is repeated.
 
 use super::ServeError;
 use super::start::{StartResources, root_from_environment};
 use futures_util::future::join_all;
 use mlgw_common::Clock;
-use mlgw_common::time::{sleep, timeout};
+use mlgw_common::time::{Instant, sleep, timeout};
 use mlgw_config::{Address, Config};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_metadata::{BarrierScope, Catalogue, MemberRole, MemberStatus};
 use mlgw_node::{ClusterNode, NodeOptions, PreparedNode};
 use mlgw_transport::PeerAddress;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Pause before a majority of the voters is asked again.
 const MAJORITY_PAUSE: Duration = Duration::from_millis(100);
+/// Time without a majority after which a start goes on without the rows of a group: longer than an election,
+/// and than the first calls to all nodes.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(6);
 /// Interval between log lines of a start that waits for other nodes.
 const WAIT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time in which a node that stops transfers its leaderships. Otherwise the others elect.
@@ -61,12 +66,27 @@ fn peer_address(setting: &'static str, address: &Address) -> Result<PeerAddress,
 }
 
 /// Waits until the rows of this node contain every change that any node acknowledged, which a majority of the
-/// voters of each of its groups confirms. Proposals find a leader from then on.
-pub(super) async fn until_current(catalogue: &Catalogue) {
+/// voters of the system group and of each group of its sets confirms. Proposals find a leader from then on. A
+/// group of which most voters do not answer is not awaited, once there are sets.
+pub(super) async fn until_current(catalogue: &Catalogue, cluster: &ClusterNode) {
     let confirmed = async {
-        while !is_current(catalogue).await {
-            sleep(MAJORITY_PAUSE).await;
-        }
+        // Its rows name the other groups.
+        until_confirmed(async || catalogue.barrier(BarrierScope::System).await.is_ok(), || false).await;
+        let confirming = cluster.awaited_groups().into_iter().map(|group| async move {
+            let only = BTreeSet::from([group]);
+            // It may move to another set meanwhile.
+            let is_current = async || {
+                !cluster.awaited_groups().contains(&group)
+                    || catalogue.barrier(BarrierScope::Groups(&only)).await.is_ok()
+            };
+            if !until_confirmed(is_current, || cluster.is_given_up(group)).await {
+                tracing::warn!(
+                    group,
+                    "most voters do not answer: this node starts without current rows of it"
+                );
+            }
+        });
+        join_all(confirming).await;
     };
     let report = || {
         let groups = catalogue.groups().into_iter();
@@ -76,11 +96,20 @@ pub(super) async fn until_current(catalogue: &Catalogue) {
     reporting(confirmed, report).await;
 }
 
-/// Returns true if the rows are current. The rows of the system group name the other groups, so its own
-/// barrier is the first.
-async fn is_current(catalogue: &Catalogue) -> bool {
-    catalogue.barrier(BarrierScope::System).await.is_ok()
-        && catalogue.barrier(BarrierScope::OwnGroups).await.is_ok()
+/// Waits until the rows of a group are current, and returns true; or until its majority was lost for
+/// [`GIVEN_UP_AFTER`], and returns false.
+async fn until_confirmed(is_current: impl AsyncFn() -> bool, is_lost: impl Fn() -> bool) -> bool {
+    let mut lost_since = None;
+    while !is_current().await {
+        let since = *lost_since.get_or_insert_with(Instant::now);
+        if !is_lost() {
+            lost_since = None;
+        } else if since.elapsed() >= GIVEN_UP_AFTER {
+            return false;
+        }
+        sleep(MAJORITY_PAUSE).await;
+    }
+    true
 }
 
 /// Waits until this node has the rows of the system group, its own record among them.
@@ -178,9 +207,9 @@ fn can_lead(member: &MemberStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{WAIT_REPORT_INTERVAL, can_lead, reporting};
+    use super::{GIVEN_UP_AFTER, WAIT_REPORT_INTERVAL, can_lead, reporting, until_confirmed};
     use mlgw_common::NodeId;
-    use mlgw_common::time::sleep;
+    use mlgw_common::time::{Instant, sleep};
     use mlgw_metadata::{MemberRole, MemberStatus};
     use std::cell::Cell;
     use std::time::Duration;
@@ -192,6 +221,20 @@ mod tests {
         reporting(work, || reports.set(reports.get() + 1)).await;
         assert_eq!(reports.get(), 3);
         reporting(async {}, || panic!("nothing to wait for")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_for_a_majority_unless_it_stays_lost() {
+        let begun = Instant::now();
+        let after = |seconds| async move || begun.elapsed() >= Duration::from_secs(seconds);
+        assert!(until_confirmed(after(60), || false).await, "it is not lost");
+        assert!(begun.elapsed() >= Duration::from_secs(60));
+        let begun = Instant::now();
+        // Its voters answer for a moment.
+        let is_lost = || begun.elapsed() < GIVEN_UP_AFTER / 2 || begun.elapsed() > GIVEN_UP_AFTER;
+        assert!(!until_confirmed(async || false, is_lost).await, "it is lost");
+        assert!(begun.elapsed() >= 2 * GIVEN_UP_AFTER, "it was lost without an interruption");
+        assert!(until_confirmed(async || true, || true).await, "it is confirmed");
     }
 
     #[test]

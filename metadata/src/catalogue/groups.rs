@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Id of the system group, whose rows concern the whole cluster.
+pub(crate) use mlgw_formats::schema::set::SYSTEM_GROUP;
 
 fn without_system_group() -> StoreError {
     StoreError("this node has no member of the system group".to_owned())
@@ -129,7 +129,9 @@ mod tests {
         let mirror = Command::from(Change::MirrorBucket(MirrorBucket::from(&*bucket)));
         catalogue.inner().propose_to(1, Arc::new(mirror)).await.unwrap();
         let partition = PutPartition { bucket_id: bucket.id, key: b"m".to_vec(), group: 1 };
+        let changed = catalogue.bucket_changed();
         catalogue.propose(Command::from(Change::PutPartition(partition))).await.unwrap();
+        changed.await;
         do_put(&catalogue, &bucket, "n", 1).await;
         let keys = |catalogue: &Catalogue| {
             let reader = catalogue.reader();
@@ -145,6 +147,17 @@ mod tests {
         assert!(catalogue.usage(bucket.bucket_id()).is_err(), "a part of the sum is missing");
         let usages = catalogue.segment_usages().unwrap();
         assert_eq!(usages.total(SegmentId(1), FIRST_SET), None, "its references would count as dead");
+        assert_eq!(catalogue.usage_here(bucket.bucket_id()).unwrap().objects, 1);
+        let reader = catalogue.reader();
+        let mut here = reader.scan(bucket.bucket_id(), Bound::Unbounded).of_own_groups();
+        assert_eq!(here.by_ref().map(|found| found.unwrap().0).collect::<Vec<_>>(), [key("a")]);
+        assert_eq!(here.skipped_ranges(), 1);
+        let mut extents = 0;
+        let elsewhere = catalogue.each_extent(&mut |_| {
+            extents += 1;
+            Ok(())
+        });
+        assert_eq!((elsewhere.unwrap(), extents), ([1].into(), 1));
         assert!(catalogue.segment_usage(SegmentId(1)).is_err());
         assert!(catalogue.referenced_bytes().is_err());
         let put =

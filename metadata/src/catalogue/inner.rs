@@ -8,6 +8,7 @@ use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler,
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
+use super::usage_elsewhere::UsageElsewhere;
 use crate::raft::error::GroupError;
 use crate::store::log::LogStore;
 use crate::store::state::StateDb;
@@ -47,6 +48,7 @@ pub(crate) struct CatalogueInner {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) lease_reads: bool,
     pub(super) readers: ReaderQuestions,
+    pub(super) usage_elsewhere: UsageElsewhere,
     pub(super) fatal: FatalHandler,
     pub(super) log_bound: Arc<LogBound>,
     pub(super) checkpoints: Checkpoints,
@@ -133,6 +135,22 @@ impl CatalogueInner {
     /// would be too low, and referenced bytes would count as dead.
     pub(super) fn object_states(&self) -> Result<Vec<Arc<StateDb>>, ReadError> {
         self.object_groups().into_iter().map(|id| self.state_of_group(id)).collect()
+    }
+
+    /// Ids of the groups that hold objects or may get some, and have no member on this node.
+    pub(super) fn object_groups_elsewhere(&self) -> BTreeSet<u32> {
+        self.object_groups().into_iter().filter(|id| self.groups.get(*id).is_none()).collect()
+    }
+
+    /// Ids of the groups that hold objects or may get some, and have a member on this node.
+    pub(super) fn object_groups_here(&self) -> BTreeSet<u32> {
+        self.object_groups().into_iter().filter(|id| self.groups.get(*id).is_some()).collect()
+    }
+
+    /// States of those groups.
+    pub(super) fn object_states_here(&self) -> Vec<Arc<StateDb>> {
+        let here = self.object_groups().into_iter().filter_map(|id| self.groups.get(id));
+        here.map(|group| group.state()).collect()
     }
 
     /// State of the group that holds `key` of `bucket`.
@@ -257,10 +275,7 @@ impl CatalogueInner {
             }
             BarrierScope::Bucket(bucket) => self.groups_of(bucket),
             BarrierScope::AllGroups => self.object_groups(),
-            BarrierScope::OwnGroups => {
-                let groups = self.groups.all().into_iter().map(|group| group.id);
-                groups.filter(|group| *group != SYSTEM_GROUP).collect()
-            }
+            BarrierScope::Groups(groups) => groups.clone(),
         }
     }
 

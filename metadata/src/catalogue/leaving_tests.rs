@@ -4,7 +4,7 @@
 use super::cluster_tests::{TestCluster, until};
 use super::groups::SYSTEM_GROUP;
 use super::testing::{bucket, key, options};
-use super::{BarrierError, BarrierScope, Catalogue, CatalogueOptions};
+use super::{BarrierError, BarrierScope, Catalogue, CatalogueOptions, UsageOf};
 use mlgw_common::NodeId;
 use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, PutNode};
@@ -135,4 +135,31 @@ async fn a_node_returns_to_a_group_with_its_files() {
     cluster.put(3, &bucket, "after").await;
     cluster.check(&bucket, "after").await;
     cluster.compare(GROUP).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_in_a_group_elsewhere_is_that_of_a_node_of_the_first_set_or_nothing() {
+    let (cluster, bucket) = four_nodes().await;
+    cluster.put(3, &bucket, "before").await;
+    move_away_from_node_3(&cluster).await;
+    remove_node_3(&cluster).await;
+    until(async || leave(&cluster).await.then_some(())).await;
+    until(async || {
+        let leader = cluster.node(cluster.leader(SYSTEM_GROUP).await);
+        leader.raise_cluster_version(SETS_CLUSTER_VERSION).await.ok()?;
+        let put = PutNode { node: Node { id: 1, ..Node::default() } };
+        leader.propose(Command::from(Change::PutNode(put))).await.ok()?;
+        leader.put_set(0, &[NodeId(1)], 0).await.ok()
+    })
+    .await;
+    let (node, of) = (cluster.node(3), UsageOf::Bucket(bucket.bucket_id()));
+    let asked = async || {
+        node.ask_usage(of.clone()).await;
+        node.quota_usage(&of).unwrap().objects
+    };
+    until(async || (asked().await == 1).then_some(())).await;
+    assert!(node.usage(bucket.bucket_id()).is_err(), "this node cannot count it");
+    assert_eq!(cluster.node(1).quota_usage(&of).unwrap().objects, 1, "node 1 has all groups");
+    cluster.network.isolate(3);
+    until(async || (asked().await == 0).then_some(())).await;
 }

@@ -205,6 +205,7 @@ impl CatalogueInner {
         let reply = match request {
             MemberRequest::Saga(saga) => self.serve_saga(saga).await?,
             MemberRequest::Readers(readers) => self.serve_readers(readers).await?,
+            MemberRequest::Usage(usage) => self.serve_usage(&usage)?,
             MemberRequest::Heartbeats(heartbeats) => self.serve_heartbeats(from, heartbeats).await?,
             request => self.member(group)?.serve(from, request).await?,
         };

@@ -17,6 +17,7 @@ use super::opener::GroupOpener;
 use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
+use super::usage_elsewhere::UsageElsewhere;
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, StateFacts, StatesByGroup, judge, judge_fit};
 use crate::raft::heartbeats::Heartbeats;
@@ -89,6 +90,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         clock: options.clock,
         lease_reads: options.lease_reads,
         readers: ReaderQuestions::default(),
+        usage_elsewhere: UsageElsewhere::default(),
         fatal: options.fatal,
         log_bound: Arc::new(LogBound::new(log_bytes_max)),
         checkpoints: Checkpoints::new(options.checkpoints.clone()),

@@ -8,6 +8,7 @@ use mlgw_common::{BucketId, Clock, NodeId, ObjectKey, SplitKeys};
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::Bucket;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,8 +192,8 @@ pub enum BarrierScope<'a> {
     Bucket(BucketId),
     /// Every group that holds objects.
     AllGroups,
-    /// Every group of objects that has a member on this node.
-    OwnGroups,
+    /// These groups.
+    Groups(&'a BTreeSet<u32>),
 }
 
 /// Error of a barrier: a read may miss acknowledged changes.

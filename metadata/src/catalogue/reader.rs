@@ -108,6 +108,11 @@ type ScannedRow<'a> = Result<Option<(&'a [u8], &'a [u8])>, ReadError>;
 struct ScannedRows<'a>(Result<RowIter<'a>, ReadError>);
 
 impl ScannedRows<'_> {
+    /// True if the group has no member on this node.
+    const fn are_elsewhere(&self) -> bool {
+        matches!(self.0, Err(ReadError::GroupElsewhere { .. }))
+    }
+
     fn next(&mut self) -> ScannedRow<'_> {
         match &mut self.0 {
             Ok(rows) => rows.next().map_err(ReadError::from),
@@ -155,6 +160,10 @@ struct RangeScan<'a> {
     rows: ScannedRows<'a>,
     /// Partitions after the current one, the next one last.
     later: Vec<(Vec<u8>, u32)>,
+    /// True to skip partitions whose group has no member on this node.
+    is_partial: bool,
+    /// Number of those that were skipped.
+    skipped: usize,
 }
 
 impl<'a> RangeScan<'a> {
@@ -170,7 +179,7 @@ impl<'a> RangeScan<'a> {
         let group = later.pop().map_or(0, |(_, group)| group);
         let end = range_end(bucket, family, &later);
         let rows = reader.rows(group, &row, &end);
-        Self { reader, bucket, family, rows, later }
+        Self { reader, bucket, family, rows, later, is_partial: false, skipped: 0 }
     }
 
     /// Returns the next row, converted by `take`.
@@ -179,10 +188,14 @@ impl<'a> RangeScan<'a> {
         take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
     ) -> Option<Result<T, ReadError>> {
         loop {
-            match self.rows.next() {
-                Ok(Some((row, value))) => return Some(take(row, value).map_err(ReadError::from)),
-                Err(error) => return Some(Err(error)),
-                Ok(None) => {}
+            if self.is_partial && self.rows.are_elsewhere() {
+                self.skipped += 1;
+            } else {
+                match self.rows.next() {
+                    Ok(Some((row, value))) => return Some(take(row, value).map_err(ReadError::from)),
+                    Err(error) => return Some(Err(error)),
+                    Ok(None) => {}
+                }
             }
             let (start, group) = self.later.pop()?;
             let row = (self.family.row_from)(self.bucket, &start);
@@ -206,6 +219,19 @@ pub struct ObjectScan<'a> {
 }
 
 impl ObjectScan<'_> {
+    /// Skips the ranges whose group has no member on this node, instead of ending with an error.
+    #[must_use]
+    pub fn of_own_groups(mut self) -> Self {
+        self.rows.is_partial = true;
+        self
+    }
+
+    /// Number of ranges that were skipped.
+    #[must_use]
+    pub const fn skipped_ranges(&self) -> usize {
+        self.rows.skipped
+    }
+
     /// Moves forward to the first key at or after these raw bytes. `from` must not be before the current
     /// position.
     pub fn seek(&mut self, from: Bound<&[u8]>) {
@@ -214,7 +240,9 @@ impl ObjectScan<'_> {
         if within {
             self.rows.rows.seek(&row);
         } else {
-            self.rows = RangeScan::new(self.rows.reader, self.bucket, key, row, self.rows.family);
+            let later = RangeScan::new(self.rows.reader, self.bucket, key, row, self.rows.family);
+            let (is_partial, skipped) = (self.rows.is_partial, self.rows.skipped);
+            self.rows = RangeScan { is_partial, skipped, ..later };
         }
     }
 }

@@ -89,7 +89,7 @@ pub(crate) struct Resident {
     pub(crate) releases: AtomicI64,
     /// Wakes the job that frees queued bodies.
     pub(crate) release_added: Notify,
-    /// Wakes waiters for a change of a bucket.
+    /// Wakes waiters for a change of a bucket, or of a range of keys.
     pub(crate) bucket_changed: Notify,
     /// Wakes waiters for a change of a dataset or a job.
     pub(super) job_changed: Notify,
@@ -332,6 +332,7 @@ impl Resident {
                 set(&self.partitions, partition::parse_row_key(row)?, record.map(|p| p.group));
                 // Another group may hold the objects of this range now.
                 self.objects.clear();
+                self.bucket_changed.notify_waiters();
             }
             Some(byte) if byte == Family::Set as u8 => {
                 let id = parse_number_key(Family::Set, row)?;

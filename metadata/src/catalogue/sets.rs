@@ -17,6 +17,12 @@ impl Catalogue {
         self.inner.resident.sets.read().values().cloned().collect()
     }
 
+    /// True if there are sets. Copies nothing.
+    #[must_use]
+    pub fn has_sets(&self) -> bool {
+        !self.inner.resident.sets.read().is_empty()
+    }
+
     /// The sets of the object groups that were ever assigned to one, by group. All other groups are in the
     /// first set. [`Catalogue::node_changed`] reports their changes.
     #[must_use]
@@ -80,6 +86,18 @@ impl Catalogue {
         let resident = &self.inner.resident;
         let sets = resident.has_sets().then(|| resident.sets.read())?;
         Some(sets.values().filter(|set| set.contains(node)).map(|set| set.id).collect())
+    }
+
+    /// True if `scope` has one of `groups`, as far as this node knows. Without groups nothing is looked up.
+    #[must_use]
+    pub fn has_any_in(&self, scope: BarrierScope<'_>, groups: &BTreeSet<u32>) -> bool {
+        !groups.is_empty() && !self.inner.groups_in(scope).is_disjoint(groups)
+    }
+
+    /// Completes when a bucket, or the group of a range of keys, changes after this call, even if the change
+    /// comes before the first poll.
+    pub fn bucket_changed(&self) -> impl Future<Output = ()> + '_ {
+        self.inner.resident.bucket_changed.notified()
     }
 
     /// The ranges of a bucket in order: first key, and group.
@@ -148,6 +166,7 @@ mod tests {
     use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
     use mlgw_formats::command::{CreateSegment, PutNode, Reject, Reply, SealSegment};
     use mlgw_formats::schema::Node;
+    use std::collections::BTreeSet;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn sets_wait_for_their_cluster_version_and_outlive_a_restart() {
@@ -276,12 +295,13 @@ mod tests {
         let bucket = bucket(&catalogue, "data").await.bucket_id();
         assert_eq!(catalogue.bucket_ranges(bucket), [(Vec::new(), 1)]);
         let object = key("k");
+        let own = BTreeSet::from([0]);
         let scopes = [
             BarrierScope::System,
             BarrierScope::Key(bucket, &object),
             BarrierScope::Bucket(bucket),
             BarrierScope::AllGroups,
-            BarrierScope::OwnGroups,
+            BarrierScope::Groups(&own),
         ];
         let others = || scopes.map(|scope| catalogue.other_node_with(scope).map(NodeId::get));
         catalogue.raise_cluster_version(SETS_CLUSTER_VERSION).await.unwrap();
@@ -290,6 +310,16 @@ mod tests {
         catalogue.propose(Command::from(Change::PutNode(put))).await.unwrap();
         catalogue.put_set(0, &[NodeId(2)], 0).await.unwrap();
         assert_eq!(others(), [None; 5], "this node votes in all groups");
+        let has_any = |lost: &[u32]| {
+            let lost = lost.iter().copied().collect();
+            scopes.map(|scope| catalogue.has_any_in(scope, &lost))
+        };
+        assert_eq!(has_any(&[]), [false; 5]);
+        assert_eq!(has_any(&[0]), [true, false, false, true, true]);
+        assert_eq!(has_any(&[1, 9]), [false, true, true, true, false]);
+        let changed = catalogue.bucket_changed();
+        self::bucket(&catalogue, "other").await;
+        changed.await;
         let gone = catalogue.inner.groups.remove(1).unwrap();
         assert_eq!(others(), [None, Some(2), Some(2), Some(2), None]);
         gone.shutdown().await.unwrap();

@@ -42,6 +42,7 @@ impl Group {
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
             MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
             MemberRequest::Readers(_) => Err(CallRefused("readers are the catalogue's".into())),
+            MemberRequest::Usage(_) => Err(CallRefused("usage is the catalogue's".into())),
             MemberRequest::Heartbeats(_) => Err(CallRefused("heartbeats are the catalogue's".into())),
         }
     }

@@ -4,14 +4,14 @@ use super::{
     AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, Heartbeat, HeartbeatAnswer,
     HeartbeatsCall, HeartbeatsReply, IsMemberCall, MemberAnswer, MemberCall, MemberReply, MemberRequest,
     MembershipReply, ProposeCall, READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply, SagaCall,
-    SagaReply, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply,
+    SagaReply, TransferCall, TransferReply, UsageCall, UsageReply, VoteCall, VoteRecord, VoteReply,
 };
 use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
 use crate::log_entry;
 use crate::log_types::RaftLogEntry;
-use crate::schema::golden;
 use crate::schema::meta::{LogPosition, MembershipRecord, Voters};
+use crate::schema::{BucketUsage, golden};
 use bytes::Bytes;
 use mlgw_common::limits::{APPEND_ENTRIES_MAX, MEMBER_CALL_BYTES_MAX, NODE_GROUPS_MAX};
 use proptest::prelude::*;
@@ -57,6 +57,10 @@ fn heartbeats(count: usize) -> HeartbeatsCall {
     HeartbeatsCall { heartbeats: vec![Heartbeat { group: 7, append }; count] }
 }
 
+fn usage_of(without: Vec<u32>) -> UsageCall {
+    UsageCall { bucket_id: 5, access_key: "AK".to_owned(), without }
+}
+
 fn readers() -> ReadersCall {
     ReadersCall { group: 1, applied: Some(POSITION), bodies: vec![5, 300], segments: vec![9] }
 }
@@ -75,6 +79,7 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::ReadIndex(ReadIndexCall {}), include_str!("golden/read_index.hex")),
         (MemberRequest::CreateMember(CreateMemberCall {}), include_str!("golden/create_member.hex")),
         (MemberRequest::IsMember(IsMemberCall {}), "01 0807 6200"),
+        (MemberRequest::Usage(usage_of(vec![1, 2])), "01 0807 6a0a 0805 1202414b 1a020102"),
         (MemberRequest::Saga(SagaCall { command: lease(300) }), "01 0807 4a07 0a05 5203 08ac02"),
         (MemberRequest::Readers(readers()), "01 0807 5213 0801 1207 0803 1002 18ac02 1a03 05ac02 2201 09"),
         (
@@ -98,6 +103,7 @@ fn the_answers_have_these_bytes() {
     assert_eq!(SagaReply::of(&Ok(Reply::Done)).unwrap().outcome(), Ok(Ok(Reply::Done)));
     assert!(SagaReply { outcome: b"{".to_vec() }.outcome().is_err());
     let declined = DeclineReply { reason: DeclineReason::NoQuorum as i32, leader: Some(2) };
+    let usage = BucketUsage { bytes: 8, ..BucketUsage::default() };
     let read = ReadersReply { bodies: vec![300], segments: vec![9], ..ReadersReply::default() };
     let behind = ReadersReply { is_behind: true, ..read.clone() };
     let answers = vec![
@@ -118,6 +124,7 @@ fn the_answers_have_these_bytes() {
         (MemberReply::MemberExists(EmptyReply {}), "01 5a00"),
         (MemberReply::Membership(MembershipReply { is_member: true }), "01 7a02 0801"),
         (MemberReply::Membership(MembershipReply { is_member: false }), "01 7a00"),
+        (MemberReply::Usage(UsageReply { usage }), "01 820104 0a021808"),
         (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
         (MemberReply::Readers(read), "01 6a07 0a02 ac02 1201 09"),
         (MemberReply::Readers(behind), "01 6a09 0a02 ac02 1201 09 1801"),

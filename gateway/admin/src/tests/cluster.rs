@@ -67,11 +67,18 @@ pub(super) fn healthy() -> ClusterStatus {
         groups: vec![
             GroupStatus {
                 id: 0,
+                is_here: true,
                 leader: Some(NodeId(2)),
                 has_majority: true,
                 members: vec![member(1, true), member(2, true), member(3, false)],
             },
-            GroupStatus { id: 1, leader: Some(NodeId(1)), has_majority: true, members: vec![] },
+            GroupStatus {
+                id: 1,
+                is_here: true,
+                leader: Some(NodeId(1)),
+                has_majority: true,
+                members: vec![],
+            },
         ],
         sets: SetsStatus::default(),
         waits: None,
@@ -338,6 +345,13 @@ fn each_rule_of_a_cluster_finds_what_it_is_for() {
             "Syncs of node 2 (n2, 10.0.0.2:9002) take longer than a second",
         ),
         (finding_after(|s| s.groups[1].leader = None), Critical, "Group 1 of the catalogue has no leader"),
+        (
+            finding_after(|s| {
+                (s.groups[1].is_here, s.groups[1].leader, s.groups[1].has_majority) = (false, None, false);
+            }),
+            Critical,
+            "Most voters of group 1 of the catalogue do not answer",
+        ),
         (
             finding_after(|s| s.certificate_expires = expires_in(alert_ms)),
             Warning,

@@ -35,7 +35,7 @@ use mlgw_segments::tiers::Tiers;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_testing::signer::{ACCESS_KEY, NOW, SECRET};
 use mlgw_wire::lanes::WorkloadLanes;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(super) struct TestMember {
     pub(super) clock: Arc<ManualClock>,
     pub(super) checks: watch::Sender<ClockCheck>,
     pub(super) routes: watch::Sender<Arc<RouteTable>>,
-    pub(super) has_majorities: watch::Sender<bool>,
+    pub(super) lost_groups: watch::Sender<BTreeSet<u32>>,
     /// Permission to serve remote-backed buckets, which the first member uses.
     pub(super) fence: OriginFence,
     _dir: TempDir,
@@ -168,14 +168,13 @@ impl TestMember {
     async fn open(node: NodeId, domains: Vec<String>) -> Self {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(NOW)));
         let (checks, checked) = CheckedClock::unknown(clock.clone());
-        let (routes, has_majorities) = (watch::Sender::new(Arc::default()), watch::Sender::new(true));
-        let majorities = has_majorities.subscribe();
-        let view = MemberView { clock: checked, majorities, reads_stale: false };
+        let (routes, lost_groups) = (watch::Sender::new(Arc::default()), watch::Sender::default());
+        let view = MemberView { clock: checked, lost_groups: lost_groups.subscribe(), reads_stale: false };
         let fence = OriginFence::new();
         fence.extend(Instant::now() + LONG);
         let part = MemberPart::new(node, (node == NodeId(1)).then(|| fence.clone()), view);
         let gateway = Arc::new(open_gateway(dir.path(), node, clock.clone(), part, domains).await);
-        Self { gateway, clock, checks, routes, has_majorities, fence, _dir: dir }
+        Self { gateway, clock, checks, routes, lost_groups, fence, _dir: dir }
     }
 
     /// Returns the gateway as a server of a cluster has it.

@@ -7,6 +7,7 @@ use http::request::Parts;
 use mlgw_common::{Clock as _, ClockComparison};
 use mlgw_testing::signer::{RequestToSign, head};
 use mlgw_wire::operation::Operation;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Headers that differ between two answers to the same request. A request that the first node refuses was
@@ -184,15 +185,23 @@ async fn a_member_that_leaves_forwards_changes_and_answers_reads() {
 }
 
 #[tokio::test]
-async fn a_member_without_a_majority_leaves_requests_to_the_others() {
+async fn a_member_leaves_requests_for_groups_without_a_majority_to_the_others() {
     let cluster = ForwardingCluster::open(2).await;
-    cluster.member().has_majorities.send_replace(false);
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
+    // The only group is that of all rows.
+    cluster.member().lost_groups.send_replace([0].into());
     for turn in 0..4 {
         let put = client.call("PUT", "/data/k", b"a").await;
         assert_eq!((put.status, put.header("x-mlgw-node")), (200, Some("2")), "{turn}");
     }
+    cluster.member().lost_groups.send_replace([7].into());
+    let mut served_by = BTreeSet::new();
+    for _ in 0..4 {
+        let get = client.call("GET", "/data/k", b"").await;
+        served_by.extend(get.header("x-mlgw-node").map(str::to_owned));
+    }
+    assert!(served_by.contains("1"), "another group is lost: {served_by:?}");
 }
 
 #[tokio::test]

@@ -244,6 +244,13 @@ impl Replication {
 }
 
 impl HotTierInner {
+    /// True if this node gives up all its replicas, because it is drained or being removed.
+    pub(super) fn is_leaving(&self) -> bool {
+        let replication = self.replicas.replication.as_ref();
+        let nodes = replication.map(|replication| replication.storage_nodes());
+        nodes.is_some_and(|nodes| nodes.iter().any(|node| node.node == self.node && node.is_leaving))
+    }
+
     /// Returns whether this node gives up its replicas of the segments of a set, because it is drained or
     /// being removed, or is not in the set.
     pub(super) fn gives_up(&self) -> impl Fn(u32) -> bool + use<> {

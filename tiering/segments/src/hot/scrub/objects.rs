@@ -92,7 +92,8 @@ impl ScrubShared {
             let same = bucket.name == place.bucket && !place.key.is_empty();
             let from = if same { Bound::Excluded(place.key.as_bytes()) } else { Bound::Unbounded };
             let reader = self.catalogue.background_reader();
-            for found in reader.scan(bucket.bucket_id(), from) {
+            let mut objects = reader.scan(bucket.bucket_id(), from).of_own_groups();
+            for found in objects.by_ref() {
                 let (key, entry) = found.map_err(io::Error::other)?;
                 let object = entry.version().map_err(io::Error::other)?;
                 let is_listed = listed.contains(&object.body_id);
@@ -112,6 +113,10 @@ impl ScrubShared {
                     let key = key.as_str().to_owned();
                     return Ok(Some(ObjectPosition { bucket: bucket.name.clone(), key }));
                 }
+            }
+            let skipped = objects.skipped_ranges();
+            if skipped > 0 {
+                tracing::info!(bucket = bucket.name, skipped, "ranges of other nodes are not compared here");
             }
         }
         Ok(None)
