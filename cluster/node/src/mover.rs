@@ -99,6 +99,7 @@ impl<A: Fn() -> NodeAnswers> SetMover<A> {
 mod tests {
     use super::move_sets;
     use crate::admission::tests::TestMember;
+    use crate::set_facts::NodeAnswers;
     use mlgw_common::NodeId;
     use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, PutNode};
@@ -117,7 +118,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = move_sets(catalogue.clone()) => panic!("the sets are moved for ever"),
+            () = move_sets(catalogue.clone(), NodeAnswers::default) => panic!("the sets are moved for ever"),
             () = until_so => {}
         }
     }

@@ -89,11 +89,30 @@ fn due_parts(sets: &SetRows, own: NodeId, running: Vec<u32>, left: Vec<u32>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{GroupPart, due_parts};
+    use super::{CompleteGroups, GroupPart, due_parts};
+    use crate::admission::tests::TestMember;
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{GroupSet, NodeSet};
     use mlgw_membership::SetRows;
     use std::sync::Arc;
+
+    #[tokio::test]
+    async fn a_node_has_all_groups_after_a_barrier_unless_it_leaves_some() {
+        let member = TestMember::new().await;
+        let own = member.catalogue.node().get();
+        let first = |nodes: [u64; 3]| {
+            SetRows::new([Arc::new(NodeSet { id: 0, nodes: nodes.into(), changes: 1 })], [])
+        };
+        let mut complete = CompleteGroups::default();
+        for (sets, has_all) in [
+            (first([own, own + 1, own + 2]), true),
+            (first([own + 1, own + 2, own + 3]), false),
+            (SetRows::default(), true),
+        ] {
+            assert_eq!(complete.advance(&sets, &member.catalogue).await, has_all, "{sets:?}");
+        }
+        member.stop().await;
+    }
 
     #[test]
     fn a_node_leaves_the_groups_in_which_it_has_no_place_and_opens_the_others() {

@@ -57,6 +57,8 @@ struct MovedWorld {
     rows: SetRows,
     successors: BTreeMap<NodeId, NodeId>,
     is_rebalancing: bool,
+    /// Steps and waits that occurred, by name.
+    seen: BTreeSet<String>,
     now_ms: u64,
     rules: RuleSet,
     rng: Rng,
@@ -64,7 +66,10 @@ struct MovedWorld {
 
 /// Runs a schedule. Returns the first violation.
 pub(super) fn run(seed: u64, rules: RuleSet) -> Result<(), String> {
-    let mut world = MovedWorld::new(seed, rules);
+    run_in(&mut MovedWorld::new(seed, rules))
+}
+
+fn run_in(world: &mut MovedWorld) -> Result<(), String> {
     for _ in 0..world.rng.usize(60..240) {
         world.fault();
         world.operate();
@@ -108,6 +113,7 @@ impl MovedWorld {
             rows: SetRows::default(),
             successors: BTreeMap::new(),
             is_rebalancing: true,
+            seen: BTreeSet::new(),
             now_ms: 0,
             rules,
             rng,
@@ -257,6 +263,14 @@ impl MovedWorld {
         self.move_sets()
     }
 
+    /// Notes a step without its values.
+    fn see(&mut self, step: &impl std::fmt::Debug) {
+        let shown = format!("{step:?}");
+        let name = shown.split([' ', '{']).next().unwrap_or_default();
+        let name = name.trim_end_matches(|of: char| !of.is_alphabetic());
+        self.seen.insert(name.split("(NodeId").next().unwrap_or_default().to_owned());
+    }
+
     /// Elections, replication, and the second half of a change.
     fn run_group(&mut self, group: &mut MovedGroup) {
         if !self.has_majorities(group, None) {
@@ -319,6 +333,7 @@ impl MovedWorld {
     fn drive(&mut self, id: u32) -> Result<(), String> {
         let Some(leader) = self.groups[&id].leader else { return Ok(()) };
         let step = decide_by(&self.input(id, leader), self.rules);
+        self.see(&step);
         let shown = |why: String| {
             let membership = &self.groups[&id].membership;
             format!("group {id}: {why}: {step:?} with {membership:?} in {:?}", self.sets)
@@ -427,6 +442,7 @@ impl MovedWorld {
             return Ok(());
         }
         let step = self.next_set_step();
+        self.see(&step);
         if self.rng.u8(0..4) == 0 {
             return Ok(());
         }
@@ -511,5 +527,21 @@ impl MovedWorld {
 
     fn is_staying(&self, id: u64) -> bool {
         self.is_in(NodeId(id), NodeState::Active)
+    }
+}
+
+#[test]
+fn the_schedules_have_every_step_and_every_wait() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..300 {
+        let mut world = MovedWorld::new(seed, RuleSet::ALL);
+        assert_eq!(run_in(&mut world), Ok(()), "seed {seed}");
+        seen.append(&mut world.seen);
+    }
+    let of_groups = ["AddLearner", "RemoveLearner", "ChangeVoters(VoterChange", "TransferLeader"];
+    let of_removals = ["RecordRemoval", "Wait(VoteNotTaken", "Wait(NoReplacement", "Wait(LacksRows"];
+    let of_sets = ["Put", "Assign", "Wait(GroupMoves", "Wait(Silent"];
+    for step in of_groups.iter().chain(&of_removals).chain(&of_sets) {
+        assert!(seen.contains(*step), "no schedule has {step}: {seen:?}");
     }
 }
