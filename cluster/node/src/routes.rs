@@ -56,12 +56,12 @@ fn route_table<'a>(facts: &RouteFacts<'_>, buckets: impl IntoIterator<Item = &'a
     if members.is_empty() {
         return RouteTable::default();
     }
-    let mut table = RouteTable::new(KNOWN, RangeMembers { members: members.clone(), leader: None });
+    let mut table = RouteTable::new(KNOWN, RangeMembers::new(members.clone(), None));
     if !facts.sets.is_empty() {
         let all = members.iter().copied().filter(|node| facts.sets.has_all_groups(*node)).collect();
-        table.set_all_groups(RangeMembers { members: all, leader: None });
+        table.set_all_groups(RangeMembers::new(all, None));
     }
-    let at_duty = RangeMembers { members: vec![facts.duty], leader: Some(facts.duty) };
+    let at_duty = RangeMembers::new(vec![facts.duty], Some(facts.duty));
     for bucket in buckets {
         if bucket.binding.is_some() {
             table.add_whole_bucket(&bucket.name, at_duty.clone());
@@ -78,10 +78,11 @@ fn route_table<'a>(facts: &RouteFacts<'_>, buckets: impl IntoIterator<Item = &'a
 /// The ranges of a bucket with the nodes that have their groups; `None` if no node of a group serves.
 fn ranges_of(facts: &RouteFacts<'_>, bucket: &Bucket, serving: &[NodeId]) -> Option<Vec<RangeRoute>> {
     let route = |(begin, group): (Vec<u8>, u32)| {
-        let has = |node: &NodeId| facts.sets.place(group, *node) != MemberPlace::Leaves;
-        let members: Vec<NodeId> = serving.iter().copied().filter(has).collect();
-        let begin = String::from_utf8(begin).ok().filter(|_| !members.is_empty())?;
-        Some(RangeRoute { begin, group: RangeMembers { members, leader: None } })
+        let votes = |node: &NodeId| facts.sets.place(group, *node) == MemberPlace::Votes;
+        let (members, others): (Vec<_>, Vec<_>) = serving.iter().copied().partition(votes);
+        let others: Vec<_> = others.into_iter().filter(|node| facts.sets.has_all_groups(*node)).collect();
+        let begin = String::from_utf8(begin).ok().filter(|_| !(members.is_empty() && others.is_empty()))?;
+        Some(RangeRoute { begin, group: RangeMembers { members, leader: None, others } })
     };
     (facts.ranges)(bucket).into_iter().map(route).collect()
 }
@@ -140,14 +141,16 @@ mod tests {
         let table = route_table(&facts(&nodes, 1, &sets), &buckets);
         let members = |bucket, key| {
             let found = table.members_of(RouteTarget { bucket: Some(bucket), key });
-            found.members.iter().map(|node| node.get()).collect::<Vec<_>>()
+            let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect::<Vec<_>>();
+            (ids(&found.members), ids(&found.others))
         };
-        assert_eq!(members("whole", Some("z")), [1, 2, 3]);
-        assert_eq!(members("whole", None), [1, 2, 3]);
-        assert_eq!(members("split", Some("a")), [1, 2, 3]);
-        assert_eq!(members("split", Some("z")), [1, 2, 3, 4, 5], "nodes of the first set have all groups");
-        assert_eq!(members("split", None), [1, 2, 3], "a listing needs all ranges");
-        assert_eq!(members("unknown", None), [1, 2, 3, 4, 5]);
+        assert_eq!(members("whole", Some("z")), (vec![1, 2, 3], vec![]));
+        assert_eq!(members("whole", None), (vec![1, 2, 3], vec![]));
+        assert_eq!(members("split", Some("a")), (vec![1, 2, 3], vec![]));
+        let of_last = (vec![3, 4, 5], vec![1, 2]);
+        assert_eq!(members("split", Some("z")), of_last, "nodes of the first set have all groups");
+        assert_eq!(members("split", None), (vec![1, 2, 3], vec![]), "a listing needs all ranges");
+        assert_eq!(members("unknown", None), (vec![1, 2, 3, 4, 5], vec![]));
         let without_first = route_table(&facts(&nodes[3..], 1, &sets), &buckets);
         assert_eq!(without_first.members_of(in_bucket("whole")).members, [4, 5].map(NodeId), "any node");
     }

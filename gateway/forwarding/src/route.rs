@@ -21,6 +21,16 @@ pub struct RangeMembers {
     pub members: Vec<NodeId>,
     /// Its leader, if it is known.
     pub leader: Option<NodeId>,
+    /// Nodes that have its rows as well, and serve it when no member does.
+    pub others: Vec<NodeId>,
+}
+
+impl RangeMembers {
+    /// Returns the members of a group whose rows no other node has.
+    #[must_use]
+    pub const fn new(members: Vec<NodeId>, leader: Option<NodeId>) -> Self {
+        Self { members, leader, others: Vec::new() }
+    }
 }
 
 /// A range of keys of a bucket, up to the beginning of the next range.
@@ -110,10 +120,11 @@ impl RouteTable {
         &ranges[after - 1].group
     }
 
-    /// Returns true if `node` is a member of the group that owns `target`.
+    /// Returns true if `node` has the rows of the group that owns `target`.
     #[must_use]
     pub fn is_owner(&self, node: NodeId, target: RouteTarget<'_>) -> bool {
-        self.members_of(target).members.contains(&node)
+        let RangeMembers { members, others, .. } = self.members_of(target);
+        members.contains(&node) || others.contains(&node)
     }
 
     /// Returns the verdict of `node` about a request that was routed by the map of `epoch`. A node that does
@@ -148,8 +159,8 @@ pub struct CandidateQueue {
 }
 
 impl CandidateQueue {
-    /// Returns the order for a request with the number `turn`, which spreads reads over the members. Suspect
-    /// members come last. `own` is the node that forwards.
+    /// Returns the order for a request with the number `turn`, which spreads reads over the members. Then
+    /// come the other nodes that have the rows, and at last suspects. `own` is the node that forwards.
     #[must_use]
     pub fn new(
         group: &RangeMembers,
@@ -164,8 +175,9 @@ impl CandidateQueue {
         let leader = group.leader.filter(|_| preference == RoutePreference::Leader);
         let others = turned.filter(|member| leader != Some(*member));
         let ordered: Vec<NodeId> = leader.into_iter().chain(others).filter(|member| *member != own).collect();
-        let (suspects, healthy): (Vec<_>, Vec<_>) =
-            ordered.into_iter().partition(|member| is_suspect(*member));
+        let rest = group.others.iter().copied().filter(|other| *other != own && !ordered.contains(other));
+        let ordered = ordered.iter().copied().chain(rest);
+        let (suspects, healthy): (Vec<_>, Vec<_>) = ordered.partition(|member| is_suspect(*member));
         let queue = healthy.into_iter().chain(suspects).collect();
         Self { queue, excluded: vec![own], left: FORWARD_ATTEMPTS_MAX }
     }

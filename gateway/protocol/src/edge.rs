@@ -8,7 +8,9 @@
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;
-use crate::member::{MemberGateway, RequestOwner, is_change, lacks_disk, owner_of, source_bucket};
+use crate::member::{
+    MemberGateway, RequestOwner, is_change, is_stored_elsewhere, lacks_disk, owner_of, source_bucket,
+};
 use crate::observed_response::observe_response;
 use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
@@ -110,7 +112,9 @@ impl MemberEdge {
         // A target that is not well-formed is refused by any node.
         let target = RequestTarget::parse(&head, &self.forwarding.domains).unwrap_or_default();
         match owner_of(&self.gateway, &head, &target, arrived + TAKE_OVER_WAIT).await {
-            Ok(RequestOwner::Here(gateway)) if !lacks_disk(&gateway, &head, &target) => {
+            Ok(RequestOwner::Here(gateway))
+                if !lacks_disk(&gateway, &head, &target) && !is_stored_elsewhere(&gateway, &head, &target) =>
+            {
                 handle(gateway, Request::from_parts(head, body), peer).await
             }
             // If no node serves it yet, the forwarder finds that too.
@@ -225,7 +229,7 @@ mod tests {
     #[test]
     fn a_node_is_left_out_by_a_map_with_other_nodes() {
         let members = [1, 3].map(NodeId).to_vec();
-        let table = RouteTable::new(MapEpoch(1), RangeMembers { members, leader: None });
+        let table = RouteTable::new(MapEpoch(1), RangeMembers::new(members, None));
         assert!(is_left_out(&table, NodeId(2)));
         assert!(!is_left_out(&table, NodeId(3)));
         assert!(!is_left_out(&RouteTable::default(), NodeId(2)), "the map has not arrived");

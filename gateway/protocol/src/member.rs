@@ -139,6 +139,18 @@ pub(crate) fn check_clock(gateway: &Gateway) -> Result<(), S3Error> {
         .message("The clock of this node deviates from those of the other nodes. Use another node."))
 }
 
+/// True for a direct change of a key whose bytes the nodes of a set store without this node. It has the rows,
+/// and would append the bytes to segments of the first set. Copies are served here: another node may not
+/// have the rows of the source.
+pub(crate) fn is_stored_elsewhere(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> bool {
+    let catalogue = &gateway.objects.catalogue;
+    let of_key = || {
+        let bucket = catalogue.bucket(target.bucket.as_deref()?).filter(|bucket| bucket.binding.is_none())?;
+        Some(catalogue.is_stored_elsewhere(bucket.bucket_id(), target.key.as_ref()?))
+    };
+    is_change(&head.method) && of_key() == Some(true) && copy_source(head).is_none()
+}
+
 /// True for a change of a local bucket while the directory for new segments is not used: another node stores
 /// what belongs to it.
 pub(crate) fn lacks_disk(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> bool {

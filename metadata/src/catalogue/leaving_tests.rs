@@ -109,6 +109,30 @@ async fn a_node_leaves_a_group_that_a_home_node_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_stored_elsewhere_once_the_nodes_of_another_set_vote_in_their_group() {
+    let (cluster, bucket) = four_nodes().await;
+    let object = key("one");
+    let elsewhere = |node: u64| cluster.node(node).is_stored_elsewhere(bucket.bucket_id(), &object);
+    assert!(!elsewhere(3), "there are no sets");
+    let system = cluster.node(cluster.leader(SYSTEM_GROUP).await);
+    until(async || system.raise_cluster_version(SETS_CLUSTER_VERSION).await.ok()).await;
+    for id in [1, 2, 4] {
+        let put = Command::from(Change::PutNode(PutNode { node: Node { id, ..Node::default() } }));
+        until(async || system.propose(put.clone()).await.ok()).await;
+    }
+    until(async || {
+        // Seen in the rows of node 3.
+        let _ = system.put_set(FIRST_SET, &[1, 2, 4].map(NodeId), 0).await;
+        (!cluster.node(3).sets().is_empty()).then_some(())
+    })
+    .await;
+    assert!(!elsewhere(3), "it votes");
+    move_away_from_node_3(&cluster).await;
+    until(async || elsewhere(3).then_some(())).await;
+    assert!(!elsewhere(1), "it is in the set");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_returns_to_a_group_with_its_files() {
     let (mut cluster, bucket) = four_nodes().await;
     cluster.put(3, &bucket, "before").await;

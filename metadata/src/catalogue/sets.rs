@@ -50,6 +50,22 @@ impl Catalogue {
         leader.into_iter().chain(listed).find(|node| *node != own)
     }
 
+    /// True if the nodes of a set that does not have this node store the bytes of a key, and they vote in its
+    /// group. False without sets, and until the votes of a group that moves are there.
+    #[must_use]
+    pub fn is_stored_elsewhere(&self, bucket: BucketId, key: &ObjectKey) -> bool {
+        let (inner, own) = (&self.inner, self.node());
+        let resident = &inner.resident;
+        if !resident.has_sets() {
+            return false;
+        }
+        let group = resident.group_of(bucket, key.as_bytes());
+        let sets = resident.sets.read();
+        let Some(set) = sets.get(&u64::from(resident.set_of_group(group).set)) else { return false };
+        let voters = || inner.groups.get(group).map(|member| member.voters());
+        !set.contains(own) && voters().is_some_and(|voters| voters.iter().all(|node| set.contains(*node)))
+    }
+
     /// The set to whose segments the node `own` appends chunks of a key: that of the key's group if the node
     /// is in it, else the first one if the node is in that, else one in which the group was. `None` if the
     /// node is in none of them. The first set while there are no sets.

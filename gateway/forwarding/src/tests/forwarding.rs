@@ -59,7 +59,7 @@ impl ForwardingScenario {
     fn new(behaviors: &[(u64, Behavior)]) -> Self {
         let members = ScriptedMembers::new(behaviors);
         let ids = behaviors.iter().map(|(id, _)| NodeId(*id)).filter(|id| id.get() < 50).collect();
-        let group = RangeMembers { members: ids, leader: None };
+        let group = RangeMembers::new(ids, None);
         Self {
             forwarder: Forwarder::new(OWN, Arc::new(ScriptedNetwork(Arc::clone(&members))), Arc::default()),
             members,

@@ -9,7 +9,7 @@ use mlgw_common::limits::FORWARD_ATTEMPTS_MAX;
 use proptest::prelude::*;
 
 fn group(members: &[u64], leader: Option<u64>) -> RangeMembers {
-    RangeMembers { members: members.iter().copied().map(NodeId).collect(), leader: leader.map(NodeId) }
+    RangeMembers::new(members.iter().copied().map(NodeId).collect(), leader.map(NodeId))
 }
 
 fn range(begin: &str, members: &[u64]) -> RangeRoute {
@@ -99,6 +99,14 @@ fn changes_prefer_the_leader_and_reads_take_turns() {
     assert_eq!(candidates(Any, u64::MAX, 9, &[]), [1, 2, 3]);
     assert_eq!(candidates(Leader, 0, 9, &[2]), [1, 3, 2], "a suspect is the last");
     assert_eq!(candidates(Leader, 0, 2, &[]), [1, 3], "a node does not forward to itself");
+}
+
+#[test]
+fn other_nodes_with_the_rows_are_tried_after_the_members_and_before_suspects() {
+    let group = RangeMembers { others: [2, 4, 5, 6].map(NodeId).into(), ..group(&[1, 2, 3], None) };
+    let is_suspect = |node: NodeId| [3, 5].map(NodeId).contains(&node);
+    let queue = CandidateQueue::new(&group, RoutePreference::Any, 1, NodeId(6), is_suspect);
+    assert_eq!(queue.map(NodeId::get).collect::<Vec<_>>(), [2, 1, 4, 3, 5]);
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub(super) struct OpenListener {
 /// Returns a table in which these nodes own every key.
 pub(super) fn table_of(epoch: u64, members: &[u64], leader: Option<u64>) -> Arc<RouteTable> {
     let members = members.iter().copied().map(NodeId).collect();
-    let group = RangeMembers { members, leader: leader.map(NodeId) };
+    let group = RangeMembers::new(members, leader.map(NodeId));
     let mut table = RouteTable::new(MapEpoch(epoch), group.clone());
     table.add_bucket(BUCKET, vec![RangeRoute { begin: String::new(), group }]).unwrap();
     Arc::new(table)
