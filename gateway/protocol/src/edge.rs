@@ -237,9 +237,8 @@ mod tests {
 
     #[test]
     fn a_copy_is_for_the_owner_of_a_remote_backed_bucket_or_for_nodes_that_have_all_groups() {
-        let of = |members: &[u64], leader: Option<u64>| RangeMembers {
-            members: members.iter().copied().map(NodeId).collect(),
-            leader: leader.map(NodeId),
+        let of = |members: &[u64], leader: Option<u64>| {
+            RangeMembers::new(members.iter().copied().map(NodeId).collect(), leader.map(NodeId))
         };
         let mut table = RouteTable::new(MapEpoch(1), of(&[1, 2, 3, 4], None));
         table.add_whole_bucket("local", of(&[3, 4], None));
