@@ -27,6 +27,7 @@ mod groups;
 mod heartbeats;
 mod inner;
 mod jobs;
+mod known_usage;
 mod leases;
 #[cfg(test)]
 mod leaving_tests;
@@ -80,6 +81,7 @@ pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use cluster::{NewJoinToken, NodeReport};
 pub use copies::CutError;
 pub use dead::DeadSet;
+pub use known_usage::UsageOf;
 pub use leases::ReadLeases;
 pub use options::{
     BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
@@ -89,7 +91,6 @@ pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
 pub use segment_usages::SegmentUsages;
 pub use segments::{ChunkOwner, Reference};
-pub use usage_elsewhere::UsageOf;
 
 use crate::copy::{Copier, CopyError};
 use crate::offline::{ReferencedExtent, bodies};

@@ -33,6 +33,6 @@ pub use recovery::{
 };
 pub use repair::{
     COPIES, CopyCounts, LeavingCounts, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts,
-    StorageNode, count_copies, count_leaving, is_lost, next_tasks, wanted_copies,
+    count_copies, count_leaving, is_lost, next_tasks, wanted_copies,
 };
-pub use views::StorageViews;
+pub use views::{StorageNode, StorageViews};

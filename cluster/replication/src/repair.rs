@@ -23,7 +23,7 @@
 //! calls; after a power loss the next call decides anew.
 
 use crate::rules::{ReplicationRule, ReplicationRules};
-use crate::views::StorageViews;
+use crate::views::{StorageNode, StorageViews};
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::BTreeSet;
 
@@ -54,19 +54,6 @@ pub struct SegmentFacts {
     pub replicas: Vec<ReplicaFacts>,
     /// True if an upstream holds the segment: it needs no copies.
     pub is_at_upstream: bool,
-}
-
-/// A node that stores segments. The node that decides is one of them, and reachable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StorageNode {
-    /// Id of the node.
-    pub node: NodeId,
-    /// True if the node answers.
-    pub is_reachable: bool,
-    /// True if the node gives up its replicas, because it is drained or being removed.
-    pub is_leaving: bool,
-    /// True if the node has no space for further segments.
-    pub is_full: bool,
 }
 
 /// Kind of work on this node's replica.

@@ -6,9 +6,21 @@
 //! A set none of whose nodes stays has no meaning: its segments are kept where they are. While too few of its
 //! nodes stay to have all copies, replicas on other nodes are kept as well, until the set is filled.
 
-use crate::repair::StorageNode;
 use mlgw_common::NodeId;
 use std::collections::BTreeMap;
+
+/// A node that stores segments. The node that decides is one of them, and reachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageNode {
+    /// Id of the node.
+    pub node: NodeId,
+    /// True if the node answers.
+    pub is_reachable: bool,
+    /// True if the node gives up its replicas, because it is drained or being removed.
+    pub is_leaving: bool,
+    /// True if the node has no space for further segments.
+    pub is_full: bool,
+}
 
 /// The storage nodes, and those of each set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,8 +90,7 @@ impl From<Vec<StorageNode>> for StorageViews {
 
 #[cfg(test)]
 mod tests {
-    use super::StorageViews;
-    use crate::repair::StorageNode;
+    use super::{StorageNode, StorageViews};
     use mlgw_common::NodeId;
 
     fn views(leaving: &[u64], sets: &[(u32, &[u64])]) -> StorageViews {

@@ -21,15 +21,16 @@
 use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use super::restore_mark;
 use super::start_reserve;
+use super::synced_dir::create_dir_synced;
 use crate::catalogue_dir::CatalogueName;
 use crate::location::StoreLocation;
 use mlgw_common::{Lineage, NodeId, Timestamp, regular};
 use mlgw_config::Config;
 use mlgw_credentials::Sealer;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Directory of the files of a node with peers: its key, its certificate, and the starts of the others.
@@ -218,23 +219,6 @@ pub fn lock_existing_segment_dir(dir: &Path) -> Result<File, DataDirError> {
     }
     let source = io::Error::new(io::ErrorKind::NotFound, "no such directory: create it, or mount its disk");
     Err(DataDirError::Io { path: dir.to_owned(), source })
-}
-
-/// Creates a directory and its parents, each entry synced, accessible by its owner only.
-pub(crate) fn create_dir_synced(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    let parent = match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    create_dir_synced(parent)?;
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    File::open(parent)?.sync_all()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod restore;
 mod restore_mark;
 mod small_files;
 pub mod start_reserve;
+mod synced_dir;
 mod timeline;
 
 pub use backup::{BackedUp, backup_closed, backup_serving};

@@ -5,8 +5,8 @@
 //! any file that a start would miss. It must not become that of a new server, which would look restored and
 //! be empty.
 
-use crate::data_dir::create_dir_synced;
 use crate::node_file::{DataDirError, NODE_FILE};
+use crate::synced_dir::create_dir_synced;
 use mlgw_common::private_file;
 use mlgw_formats::store_files;
 use std::io;

@@ -124,7 +124,6 @@ impl From<DeleteBucketError> for S3Error {
 
 impl From<Reject> for S3Error {
     fn from(reject: Reject) -> Self {
-        let number = |number: u32| number.to_string();
         match reject {
             Reject::NoSuchBucket => Self::new(Code::NoSuchBucket),
             Reject::BucketExists { .. } => Self::new(Code::BucketAlreadyOwnedByYou),
@@ -139,12 +138,10 @@ impl From<Reject> for S3Error {
             Reject::NoSuchKey => Self::new(Code::NoSuchKey),
             Reject::PreconditionFailed => Self::new(Code::PreconditionFailed),
             Reject::NoSuchUpload => Self::new(Code::NoSuchUpload),
-            Reject::InvalidPart { number: part } => {
-                Self::new(Code::InvalidPart).field("PartNumber", number(part))
+            Reject::InvalidPart { number } => of_part(Code::InvalidPart, number),
+            Reject::PartTooSmall { number, size } => {
+                of_part(Code::EntityTooSmall, number).field("ProposedSize", size.to_string())
             }
-            Reject::PartTooSmall { number: part, size } => Self::new(Code::EntityTooSmall)
-                .field("PartNumber", number(part))
-                .field("ProposedSize", size.to_string()),
             Reject::TooLarge => Self::new(Code::EntityTooLarge),
             Reject::QuotaExceeded { of, excess } => quota_exceeded(&of, excess),
             Reject::TermEnded { .. } => taken_over(),
@@ -197,6 +194,10 @@ impl From<Reject> for S3Error {
             }
         }
     }
+}
+
+fn of_part(code: Code, number: u32) -> S3Error {
+    S3Error::new(code).field("PartNumber", number.to_string())
 }
 
 /// Returns the error of a request for a remote-backed bucket that another node has taken over meanwhile.

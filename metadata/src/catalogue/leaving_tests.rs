@@ -36,7 +36,7 @@ async fn four_nodes() -> (TestCluster, Arc<Bucket>) {
 }
 
 /// Moves the group to nodes 1, 2 and 4.
-async fn move_away_from_node_3(cluster: &TestCluster) {
+async fn replace_node_3(cluster: &TestCluster) {
     cluster.lead(GROUP, 1).await;
     cluster.grow(GROUP, &[1, 2, 4]).await;
 }
@@ -59,7 +59,7 @@ async fn a_node_leaves_a_group_when_its_leader_confirms_it() {
     let (cluster, bucket) = four_nodes().await;
     cluster.put(3, &bucket, "before").await;
     assert!(!leave(&cluster).await, "it votes");
-    move_away_from_node_3(&cluster).await;
+    replace_node_3(&cluster).await;
     assert!(!leave(&cluster).await, "it learns");
     remove_node_3(&cluster).await;
     cluster.put(4, &bucket, "moved").await;
@@ -81,7 +81,7 @@ async fn a_node_leaves_a_group_when_its_leader_confirms_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_leaves_a_group_whose_leader_is_none_of_the_nodes_of_its_set() {
     let (cluster, _) = four_nodes().await;
-    move_away_from_node_3(&cluster).await;
+    replace_node_3(&cluster).await;
     remove_node_3(&cluster).await;
     cluster.lead(GROUP, 2).await;
     // Node 1, the last leader that node 3 knows, names node 2.
@@ -102,7 +102,7 @@ async fn a_node_leaves_a_group_that_a_home_node_leads() {
         (!cluster.node(3).sets().is_empty()).then_some(())
     })
     .await;
-    move_away_from_node_3(&cluster).await;
+    replace_node_3(&cluster).await;
     remove_node_3(&cluster).await;
     cluster.network.isolate(1);
     until(async || cluster.node(3).leave_group(GROUP, &[]).await.unwrap().then_some(())).await;
@@ -127,7 +127,7 @@ async fn keys_are_stored_elsewhere_once_the_nodes_of_another_set_vote_in_their_g
     })
     .await;
     assert!(!elsewhere(3), "it votes");
-    move_away_from_node_3(&cluster).await;
+    replace_node_3(&cluster).await;
     until(async || elsewhere(3).then_some(())).await;
     assert!(!elsewhere(1), "it is in the set");
 }
@@ -136,7 +136,7 @@ async fn keys_are_stored_elsewhere_once_the_nodes_of_another_set_vote_in_their_g
 async fn a_node_returns_to_a_group_with_its_files() {
     let (mut cluster, bucket) = four_nodes().await;
     cluster.put(3, &bucket, "before").await;
-    move_away_from_node_3(&cluster).await;
+    replace_node_3(&cluster).await;
     remove_node_3(&cluster).await;
     until(async || leave(&cluster).await.then_some(())).await;
     cluster.put(4, &bucket, "moved").await;
@@ -165,7 +165,7 @@ async fn a_node_returns_to_a_group_with_its_files() {
 async fn usage_in_a_group_elsewhere_is_that_of_a_node_of_the_first_set_or_nothing() {
     let (cluster, bucket) = four_nodes().await;
     cluster.put(3, &bucket, "before").await;
-    move_away_from_node_3(&cluster).await;
+    replace_node_3(&cluster).await;
     remove_node_3(&cluster).await;
     until(async || leave(&cluster).await.then_some(())).await;
     until(async || {

@@ -62,7 +62,7 @@ fn until_raised(cluster: &TestCluster, version: u32) {
     });
 }
 
-/// Runs `mlgw cluster rebalance` at a node, which needs the newest version. With three nodes it moves nothing.
+/// Runs `mlgw cluster rebalance` at a node. It needs the newest version, and has nothing to move.
 fn rebalance(cluster: &TestCluster, node: usize) -> String {
     let (output, status) = cluster.member(node).setup.command(&["cluster", "rebalance"]);
     assert_ne!(status, Some(0), "{output}");

@@ -92,7 +92,7 @@ impl SetWorld {
 
     /// Votes move to the nodes of the sets that are active and answer. Other voters keep theirs while these
     /// are fewer than three, those that leave last.
-    fn settle(&mut self) {
+    fn complete_moves(&mut self) {
         let rows = self.rows();
         for (group, voters) in self.groups.clone() {
             let set = rows.nodes_of_group(group);
@@ -108,11 +108,11 @@ impl SetWorld {
         }
     }
 
-    /// Carries out steps, after each of which the groups settle, until nothing is left to do. Returns the
+    /// Carries out steps, after each of which the moves are completed, until nothing is left to do. Returns the
     /// number of steps.
     fn finish(&mut self) -> usize {
         for steps in 0..1_000 {
-            self.settle();
+            self.complete_moves();
             match self.next() {
                 SetStep::Idle => return steps,
                 step => self.carry_out(&step),
@@ -190,7 +190,7 @@ fn a_node_that_is_drained_is_replaced_in_one_set_after_the_other() {
     let mut world = SetWorld::new(5, 5);
     world.rebalance();
     world.nodes.insert(NodeId(4), NodeState::Draining);
-    world.settle();
+    world.complete_moves();
     let SetStep::Put { set, nodes, changes } = world.next() else { panic!("{:?}", world.next()) };
     assert!(!nodes.contains(&NodeId(4)) && nodes.len() == SET_NODES_MAX);
     world.carry_out(&SetStep::Put { set, nodes, changes });
@@ -344,7 +344,7 @@ fn the_node_that_replaces_another_one_takes_its_places_in_the_sets() {
 }
 
 #[test]
-fn a_group_is_settled_when_the_active_nodes_of_its_set_vote_as_far_as_they_can() {
+fn a_group_is_settled_when_the_active_nodes_of_its_set_that_can_vote_do() {
     let of = |active: &[u64], voters: &[u64]| {
         let active: Vec<NodeId> = active.iter().copied().map(NodeId).collect();
         GroupProgress::of(&active, &voters.iter().copied().map(NodeId).collect())
@@ -398,7 +398,7 @@ fn happen(world: &mut SetWorld, rng: &mut Rng, next: &mut u64) {
         3 if state == NodeState::Draining => drop(world.nodes.insert(node, NodeState::Active)),
         4 if state == NodeState::Leaving && !world.is_used(node) => drop(world.nodes.remove(&node)),
         5 => world.is_rebalancing = rng.bool(),
-        6 | 7 => world.settle(),
+        6 | 7 => world.complete_moves(),
         8 => drop(world.silent.insert(node)),
         9 => drop(world.silent.remove(&node)),
         _ => {}

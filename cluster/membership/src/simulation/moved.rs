@@ -169,18 +169,18 @@ impl MovedWorld {
         let Some(node) = self.rng.choice(self.nodes.keys().copied().collect::<Vec<_>>()) else { return };
         let active = self.in_state(NodeState::Active);
         let others = active.iter().filter(|other| **other != node).count();
-        let is_spare = others >= ACTIVE_MIN;
+        let is_removable = others >= ACTIVE_MIN;
         let state = self.nodes[&node].state;
         match (self.rng.u8(0..24), state) {
             (0 | 1, _) => self.join(),
-            (2 | 3, NodeState::Active) if is_spare => self.set_state(node, NodeState::Draining),
-            (4, NodeState::Active) if is_spare => self.replace(node),
+            (2 | 3, NodeState::Active) if is_removable => self.set_state(node, NodeState::Draining),
+            (4, NodeState::Active) if is_removable => self.replace(node),
             (5, NodeState::Draining) => self.set_state(node, NodeState::Active),
             (6 | 7, NodeState::Draining) if !self.rows.is_in_any_set(node) => {
                 self.set_state(node, NodeState::Leaving);
             }
-            (8..=11, NodeState::Active | NodeState::Draining | NodeState::Joining) if is_spare => {
-                self.lose(node);
+            (8..=11, NodeState::Active | NodeState::Draining | NodeState::Joining) if is_removable => {
+                self.remove_lost(node);
             }
             (12, _) => self.is_rebalancing = true,
             _ => {}
@@ -219,7 +219,7 @@ impl MovedWorld {
     }
 
     /// A node that is down does not return, and is removed as lost.
-    fn lose(&mut self, node: NodeId) {
+    fn remove_lost(&mut self, node: NodeId) {
         if !self.is_up(node) {
             self.set_state(node, NodeState::Leaving);
             if let Some(of) = self.nodes.get_mut(&node) {

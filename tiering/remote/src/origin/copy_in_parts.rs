@@ -8,7 +8,7 @@
 //! cannot be aborted stays at the origin, as when such a client ends: its parts are no object.
 
 use super::{
-    FencedOrigin, Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document,
+    Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document,
     strong_validator,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -41,7 +41,7 @@ pub(super) fn check_size(object: &ObjectVersion) -> Result<(), OriginError> {
 
 /// Copies the version `object` of `source`, with the headers of a CopyObject.
 pub(super) async fn copy_in_parts(
-    origin: &FencedOrigin,
+    origin: &dyn Origin,
     key: &str,
     source: &str,
     headers: &HeaderMap,
@@ -81,7 +81,7 @@ pub(super) async fn copy_in_parts(
 type CopiedPart = (u32, String, Vec<Pair>);
 
 async fn copy_parts(
-    origin: &FencedOrigin,
+    origin: &dyn Origin,
     upload: OriginUploadRef<'_>,
     source: &str,
     headers: &CopyHeaders,
@@ -101,7 +101,7 @@ async fn copy_parts(
     Ok(parts)
 }
 
-async fn abort(origin: &FencedOrigin, upload: OriginUploadRef<'_>) {
+async fn abort(origin: &dyn Origin, upload: OriginUploadRef<'_>) {
     if let Err(error) = origin.abort(upload).await {
         tracing::warn!(%error, key = upload.key, upload = upload.id,
             "the upload of a copy that failed stays at the origin");
@@ -110,7 +110,7 @@ async fn abort(origin: &FencedOrigin, upload: OriginUploadRef<'_>) {
 
 /// Returns the tags of the source. An origin without tags may refuse the request.
 async fn tags_of(
-    origin: &FencedOrigin,
+    origin: &dyn Origin,
     source: &str,
     object: &ObjectVersion,
 ) -> Result<Vec<Pair>, OriginError> {
