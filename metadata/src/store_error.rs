@@ -54,6 +54,12 @@ impl From<StoreError> for ReadError {
     }
 }
 
+impl From<BadKey> for ReadError {
+    fn from(bad: BadKey) -> Self {
+        StoreError::from(bad).into()
+    }
+}
+
 impl From<BadRecord> for ReadError {
     fn from(bad: BadRecord) -> Self {
         StoreError::from(bad).into()
