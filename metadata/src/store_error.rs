@@ -65,9 +65,3 @@ impl From<BadRecord> for ReadError {
         StoreError::from(bad).into()
     }
 }
-
-impl From<BadKey> for ReadError {
-    fn from(bad: BadKey) -> Self {
-        StoreError::from(bad).into()
-    }
-}
