@@ -581,13 +581,14 @@ impl TestNodes {
 }
 
 /// Returns a cluster whose nodes 1 and 2 have a replica of a sealed segment, and whose node 3 is open without
-/// any and makes no copy for itself, with the segment and two of its records.
+/// any and changes none by itself, with the segment and two of its records.
 pub(super) async fn two_holders() -> (TestNodes, SegmentId, [Extent; 2]) {
     let nodes = TestNodes::new().await;
     let segment = nodes.segment_of(0).segment_id();
     nodes.open(2).await;
     nodes.add_replica(2, segment).await;
-    nodes.cluster.set_nodes([1, 2]);
+    // A third copy is wanted on node 4, which does not run. So node 3 neither copies nor removes anything.
+    nodes.cluster.set_nodes([1, 2, 4]);
     nodes.open(3).await;
     let mut extents = nodes.bench.extents(&nodes.objects[0].0);
     extents.retain(|extent| extent.segment_id() == segment);
