@@ -525,10 +525,12 @@ impl Catalogue {
         self.inner.synced_entries()
     }
 
-    /// True if a sync of the log takes longer than a second, or has done so in the last seconds.
+    /// True if a sync of the log takes longer than a second, or has done so in the last seconds, or if a write
+    /// of the log or of a state waits for space.
     #[must_use]
     pub fn is_log_slow(&self) -> bool {
-        self.inner.log.figures().sync_watch.is_slow()
+        let log = &self.inner.log;
+        log.figures().sync_watch.is_slow() || log.space().is_waiting()
     }
 
     /// Metrics for `/metrics`.

@@ -3,6 +3,7 @@
 
 use super::testing::{NOW, bucket, do_put, key, options, put, version};
 use super::{Catalogue, CatalogueOptions};
+use crate::store::space_waits::SpaceWaits;
 use crate::store::space_waits::tests::SmallDisk;
 use mlgw_common::BodyId;
 use mlgw_common::time::{sleep, timeout};
@@ -41,6 +42,17 @@ async fn put_objects(catalogue: Catalogue, bucket: Arc<Bucket>, writer: u64, sto
     stored
 }
 
+/// Ends the waits for space when a test fails: what waits keeps the test from ending.
+struct EndedAtLast(Arc<SpaceWaits>);
+
+impl Drop for EndedAtLast {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end();
+        }
+    }
+}
+
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let reached = async {
         while !condition() {
@@ -60,6 +72,7 @@ async fn writes_wait_on_a_full_disk_while_reads_go_on_and_nothing_is_lost() {
     let stop = Arc::<AtomicU64>::default();
     let eaten = disk.fill();
     let space = Arc::clone(catalogue.inner.log.space());
+    let _ended = EndedAtLast(Arc::clone(&space));
     let start = |writer| {
         let (catalogue, b, stop) = (catalogue.clone(), Arc::clone(&b), Arc::clone(&stop));
         tokio::spawn(put_objects(catalogue, b, writer, stop))
@@ -137,6 +150,7 @@ async fn a_catalogue_that_waits_for_space_can_be_stopped_and_goes_on_after_the_n
     do_put(&catalogue, &b, "before", 7).await;
     let eaten = disk.fill();
     let space = Arc::clone(catalogue.inner.log.space());
+    let _ended = EndedAtLast(Arc::clone(&space));
     let writer = {
         let (catalogue, b) = (catalogue.clone(), Arc::clone(&b));
         tokio::spawn(async move {
