@@ -7,8 +7,8 @@ use crate::copy::Copier;
 use crate::identity::ExpectedServer;
 use crate::offline::tests::all_files;
 use crate::offline::{
-    CatalogueRecovery, CheckFinding, CheckpointDir, DivideError, FindingKind, Offline, RebuildError,
-    RebuildLog, RecoveredCatalogue, ignore_progress, rebuild, recount, recover_catalogue,
+    CatalogueRecovery, CheckFinding, CheckpointDir, DivideError, Division, FindingKind, Offline,
+    RebuildError, RebuildLog, RecoveredCatalogue, ignore_progress, rebuild, recount, recover_catalogue,
 };
 use crate::store::options as store_options;
 use crate::store::state::StateDb;
@@ -110,6 +110,11 @@ async fn groups_after_a_gap_are_checked_and_recovered() {
     assert_eq!(alone.groups(), [0, 1, 3]);
     assert!(alone.object(last.bucket_id(), &key("k")).unwrap().is_some());
     alone.shutdown().await;
+
+    let (at, scratch) = (dir.path().join("recovered"), dir.path().join("dividing"));
+    let division = Division::plan(&at, NodeId::SINGLE, None, &scratch, &ignore_progress).unwrap();
+    let divided = division.build(&dir.path().join("divided"), &ignore_progress).unwrap();
+    assert_eq!((divided.object_group, divided.objects), (4, 2), "its number is that of no other group");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,11 +189,13 @@ fn rebuilt(dir: &Path) -> Result<u64, RebuildError> {
 }
 
 /// Stops the member of group 2, which is then in no checkpoint, and ends the catalogue.
-async fn stop_group_2(catalogue: Catalogue, bucket: &Bucket) {
+async fn stop_group_2(catalogue: Catalogue, bucket: &Bucket, dir: &Path) {
     let stopped = catalogue.inner().groups.remove(2).unwrap();
     stopped.shutdown().await.unwrap();
     drop(stopped);
     catalogue.inner().checkpoint_or_log().await;
+    let has = |group: &str| dir.join("checkpoints/checkpoint-1").join(group).exists();
+    assert_eq!(["group-1", "group-2", "group-3"].map(has), [true, false, true]);
     do_put(&catalogue, bucket, "later", 0).await;
     catalogue.shutdown().await;
 }
@@ -200,7 +207,7 @@ async fn a_rebuild_leaves_the_files_of_a_group_that_the_node_left() {
     do_put(&catalogue, &second, "old", 0).await;
     catalogue.inner().compact().await.unwrap();
     leave_groups_1_and_2(&catalogue).await;
-    stop_group_2(catalogue, &first).await;
+    stop_group_2(catalogue, &first, dir.path()).await;
     let at = dir.path().join("catalogue");
     let files = all_files(&at.join("group-2"));
     for group in ["group-0", "group-1", "group-3"] {
@@ -220,7 +227,7 @@ async fn a_refused_rebuild_leaves_no_directory_of_a_group_without_a_state() {
     let (catalogue, [first, second, _]) = four_groups(dir.path()).await;
     do_put(&catalogue, &second, "old", 0).await;
     catalogue.inner().compact().await.unwrap();
-    stop_group_2(catalogue, &first).await;
+    stop_group_2(catalogue, &first, dir.path()).await;
     let group = dir.path().join("catalogue/group-2");
     std::fs::remove_dir_all(&group).unwrap();
     let files = all_files(&dir.path().join("catalogue"));

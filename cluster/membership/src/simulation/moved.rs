@@ -8,11 +8,12 @@
 use super::world::{LIMITS, TICK_MS};
 use crate::decision::{MemberStep, decide_by};
 use crate::facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
-use crate::places::{MemberPlace, SYSTEM_GROUP, SetRows};
+use crate::places::{MemberPlace, SYSTEM_GROUP, SetRows, nodes_of};
 use crate::rules::RuleSet;
 use crate::sets::{GroupProgress, SetInput, SetStep, next_set_step};
 use fastrand::Rng;
 use mlgw_common::NodeId;
+use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{GroupSet, NodeRole, NodeSet, NodeState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -342,7 +343,6 @@ impl MovedWorld {
         if self.rng.u8(0..8) == 0 {
             return Ok(());
         }
-        let had_complete = self.has_complete();
         let ticks = self.rng.u64(1..8);
         let group = self.groups.entry(id).or_default();
         let membership = &mut group.membership;
@@ -367,13 +367,16 @@ impl MovedWorld {
                 self.set_up(*node, false);
             }
         }
-        require(!had_complete || self.has_complete(), "no node that stays has the rows of all groups")
+        Ok(())
     }
 
-    /// True if a node that stays has the rows of all groups.
-    fn has_complete(&self) -> bool {
-        let stays = |node: &NodeId| !self.is_in(*node, NodeState::Leaving);
-        self.nodes.keys().any(|node| stays(node) && self.is_complete(*node))
+    /// True if the drain of a node does not take it out of the first set while no other one there has the
+    /// rows of all groups.
+    fn is_drain_safe(&self, set: u32, after: &[NodeId]) -> bool {
+        let before = self.sets.get(&set).filter(|_| set == FIRST_SET);
+        let mut removed = before.into_iter().flat_map(nodes_of).filter(|node| !after.contains(node));
+        let is_drained = removed.any(|node| self.is_in(node, NodeState::Draining));
+        !is_drained || after.iter().any(|node| self.is_complete(*node))
     }
 
     fn step_is_allowed(&self, id: u32, step: &MemberStep) -> Result<(), String> {
@@ -452,6 +455,7 @@ impl MovedWorld {
             SetStep::Put { set, nodes, changes } => {
                 let is_full = nodes.len() == 3 || self.in_state(NodeState::Active).len() < 3;
                 require(is_full, "a set gets smaller")?;
+                require(self.is_drain_safe(set, &nodes), "no node has the rows of all groups after a drain")?;
                 let nodes = nodes.iter().map(|node| node.0).collect();
                 self.sets.insert(set, NodeSet { id: set, nodes, changes: changes + 1 });
             }
@@ -515,14 +519,16 @@ impl MovedWorld {
             )?;
             let voters = &group.membership.voters;
             if *id == SYSTEM_GROUP {
-                let is_led = voters.iter().any(|node| rows.has_all_groups(*node));
-                require(is_led, &described("no voter has the rows of all groups"))?;
+                let mut first = self.sets.get(&FIRST_SET).into_iter().flat_map(nodes_of);
+                let can_lead = first.all(|node| voters.contains(&node));
+                require(can_lead, &described("a node with the rows of all groups does not vote"))?;
             } else if !rows.is_empty() {
                 let set: BTreeSet<NodeId> = rows.nodes_of_group(*id).into_iter().collect();
                 require(*voters == set, &described("the nodes of the set are not the voters"))?;
             }
         }
-        require(self.has_complete(), "no node has the rows of all groups")
+        let mut first = self.sets.get(&FIRST_SET).into_iter().flat_map(nodes_of);
+        require(first.all(|node| self.is_complete(node)), "a node of the first set lacks rows")
     }
 
     fn is_staying(&self, id: u64) -> bool {
