@@ -87,9 +87,13 @@ impl ScrubShared {
             Ok(())
         });
         self.state.lock().searched = Some(Instant::now());
-        if let Err(error) = walked {
-            self.state.lock().status.suspects.extend(segments);
-            return Err(io::Error::other(error));
+        match walked {
+            Ok(elsewhere) if elsewhere.is_empty() => {}
+            Ok(groups) => tracing::info!(?groups, "objects in groups of other nodes are not searched here"),
+            Err(error) => {
+                self.state.lock().status.suspects.extend(segments);
+                return Err(io::Error::other(error));
+            }
         }
         found.sort();
         let mut state = self.state.lock();
