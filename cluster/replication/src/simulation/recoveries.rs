@@ -4,11 +4,10 @@ use super::replicas::SimFile;
 use super::world::{Command, Event, Message, QUORUM, SealedBy, SimRecord, World};
 use crate::recovery::{ListedReplicas, RecoveredSeal, decide_seal_by};
 use crate::repair::{
-    COPIES, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, StorageNode, next_tasks_by,
-    wanted_copies,
+    COPIES, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, next_tasks_by, wanted_copies,
 };
 use crate::rules::ReplicationRule;
-use crate::views::StorageViews;
+use crate::views::{StorageNode, StorageViews};
 use mlgw_common::{NodeId, SegmentId};
 use std::collections::BTreeMap;
 
