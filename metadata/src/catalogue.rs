@@ -525,8 +525,8 @@ impl Catalogue {
         self.inner.synced_entries()
     }
 
-    /// True if a sync of the log takes longer than a second, or has done so in the last seconds, or if a write
-    /// of the log or of a state waits for space.
+    /// True if a sync of the log takes longer than a second, or has done so in the last seconds, or while the
+    /// log or a state waits for space.
     #[must_use]
     pub fn is_log_slow(&self) -> bool {
         let log = &self.inner.log;

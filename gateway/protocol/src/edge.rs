@@ -113,7 +113,8 @@ impl MemberEdge {
         let target = RequestTarget::parse(&head, &self.forwarding.domains).unwrap_or_default();
         match owner_of(&self.gateway, &head, &target, arrived + TAKE_OVER_WAIT).await {
             Ok(RequestOwner::Here(gateway))
-                if !lacks_disk(&gateway, &head, &target) && !is_stored_elsewhere(&gateway, &head, &target) =>
+                if !lacks_disk(&gateway, &head, &target)
+                    && !is_stored_elsewhere(&gateway, &head, &target) =>
             {
                 handle(gateway, Request::from_parts(head, body), peer).await
             }

@@ -129,8 +129,7 @@ impl From<Reject> for S3Error {
             Reject::BucketExists { .. } => Self::new(Code::BucketAlreadyOwnedByYou),
             Reject::BucketNotEmpty => Self::new(Code::BucketNotEmpty),
             Reject::TooManyBuckets => Self::new(Code::TooManyBuckets),
-            Reject::TooManySplitKeys => Self::new(Code::InvalidArgument)
-                .message("All buckets together have too many split keys. Create the bucket with fewer."),
+            Reject::TooManySplitKeys => too_many_split_keys(),
             // The bucket changed during the request twice in a row. A retry sees its new state.
             Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
                 Self::new(Code::OperationAborted)
@@ -194,6 +193,11 @@ impl From<Reject> for S3Error {
             }
         }
     }
+}
+
+fn too_many_split_keys() -> S3Error {
+    S3Error::new(Code::InvalidArgument)
+        .message("All buckets together have too many split keys. Create the bucket with fewer.")
 }
 
 fn of_part(code: Code, number: u32) -> S3Error {

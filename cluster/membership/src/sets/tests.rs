@@ -108,8 +108,8 @@ impl SetWorld {
         }
     }
 
-    /// Carries out steps, after each of which the moves are completed, until nothing is left to do. Returns the
-    /// number of steps.
+    /// Carries out steps, and completes the moves after each, until nothing is left to do. Returns the number
+    /// of steps.
     fn finish(&mut self) -> usize {
         for steps in 0..1_000 {
             self.complete_moves();

@@ -7,10 +7,7 @@
 //! The ETag of the copy is that of an upload, as for clients that copy in parts themselves. An upload that
 //! cannot be aborted stays at the origin, as when such a client ends: its parts are no object.
 
-use super::{
-    Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document,
-    strong_validator,
-};
+use super::{Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document, strong_validator};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::ByteSize;
 use mlgw_common::header_text::{disposition, latin1, metadata_to_wire};
