@@ -126,7 +126,7 @@ routes! {
     /// rebalance that is under way goes on.
     post "/v1/cluster/rebalance" => cluster_rebalance::begin,
         202 ClusterRebalanceChange: "The rebalance is under way",
-        errors 404 "NoCluster", 409 "ClusterVersion", 409 "NothingToMove", 503 "NotCurrent";
+        errors 404 "NotClustered", 409 "ClusterVersion", 409 "NothingToMove", 503 "NotCurrent";
     /// Begin to drain a node of the cluster.
     ///
     /// Other nodes copy its segments and take its votes over. `GET /v1/cluster` has the progress.

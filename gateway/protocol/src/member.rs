@@ -148,7 +148,7 @@ pub(crate) fn is_stored_elsewhere(gateway: &Gateway, head: &Parts, target: &Requ
         let bucket = catalogue.bucket(target.bucket.as_deref()?).filter(|bucket| bucket.binding.is_none())?;
         Some(catalogue.is_stored_elsewhere(bucket.bucket_id(), target.key.as_ref()?))
     };
-    is_change(&head.method) && of_key() == Some(true) && copy_source(head).is_none()
+    is_change(&head.method) && catalogue.has_sets() && of_key() == Some(true) && copy_source(head).is_none()
 }
 
 /// True for a change of a local bucket while the directory for new segments is not used: another node stores

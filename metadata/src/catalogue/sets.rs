@@ -20,7 +20,7 @@ impl Catalogue {
     /// True if there are sets. Copies nothing.
     #[must_use]
     pub fn has_sets(&self) -> bool {
-        !self.inner.resident.sets.read().is_empty()
+        self.inner.resident.has_sets()
     }
 
     /// The sets of the object groups that were ever assigned to one, by group. All other groups are in the
