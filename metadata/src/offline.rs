@@ -164,8 +164,8 @@ fn replayed(
 impl Offline {
     /// Opens the catalogue of `node` in `dir`, which no server may be using, on a copy in `scratch` (an empty
     /// directory, removed when this is dropped). It has the groups of the node; for each that the node left,
-    /// `findings` gets a note. Returns `None` if the catalogue cannot be read or does not
-    /// match `expected`; `findings` has the reason then.
+    /// `findings` gets a note. Returns `None` if the catalogue cannot be read or does not match `expected`;
+    /// `findings` has the reason then.
     ///
     /// # Errors
     /// If `scratch` cannot be created or written.

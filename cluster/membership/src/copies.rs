@@ -105,7 +105,7 @@ pub struct GroupRisk {
 }
 
 impl GroupRisk {
-    /// Risk of the group `group`, of whose members `reachable` are reachable.
+    /// Risk of the group `group` while the nodes `reachable` are reachable.
     #[must_use]
     pub fn of(group: u32, membership: &SystemMembership, reachable: &BTreeSet<NodeId>) -> Self {
         let of_new = voters_limit(&membership.voters, membership, reachable);

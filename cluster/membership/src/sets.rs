@@ -12,7 +12,8 @@
 //!   A node that is drained leaves it when the others have these rows.
 //! - A set is never removed, and keeps a node that stays if it has one.
 //! - A node that does not answer is not added to a set, and a set with one gets no further group: neither
-//!   would be complete before the node returns.
+//!   would be complete before the node returns. A rebalance waits for such a node when nothing else is left
+//!   to do.
 //!
 //! Nothing is kept between calls: after a step that failed, or whose outcome is unknown, the next one is
 //! decided from the rows.
@@ -66,7 +67,7 @@ pub struct SetInput<'a> {
     pub groups: &'a BTreeMap<u32, GroupProgress>,
     /// Nodes that do not answer.
     pub silent: &'a BTreeSet<NodeId>,
-    /// Nodes that are not known to have the rows of all groups.
+    /// Nodes that have not confirmed that they have the rows of all groups.
     pub lacking: &'a BTreeSet<NodeId>,
     /// Nodes that are to take the places of others, which leave, by the node that leaves.
     pub successors: &'a BTreeMap<NodeId, NodeId>,
@@ -112,8 +113,8 @@ pub enum SetWait {
         /// Its set.
         set: u32,
     },
-    /// A node that leaves is the only one of a set, and no other one is active; or others are, and none of
-    /// them answers.
+    /// A node of a set leaves, and no other node can be added: active nodes outside of the set do not answer,
+    /// or there are none and the set would be empty.
     #[error("no storage node is active and answers that could take the place of node {node} in set {set}")]
     NoReplacement {
         /// The set.
@@ -127,7 +128,7 @@ pub enum SetWait {
         /// The node that lacks rows.
         node: NodeId,
     },
-    /// A node does not answer that is to get its part in a rebalance.
+    /// A node that is to get sets or groups in a rebalance does not answer.
     #[error("node {node} does not answer: start it, or remove it")]
     Silent {
         /// The node.
@@ -236,8 +237,13 @@ impl SetPlan<'_> {
 
     /// The node outside of a set that is in the fewest sets, among those that may be added.
     fn candidate(&self, set: &NodeSet) -> Option<NodeId> {
+        self.candidate_of(&self.answering, set)
+    }
+
+    /// The one of `nodes` outside of a set that is in the fewest sets.
+    fn candidate_of(&self, nodes: &[NodeId], set: &NodeSet) -> Option<NodeId> {
         let counts = self.memberships();
-        let outside = self.answering.iter().copied().filter(|node| !set.contains(*node));
+        let outside = nodes.iter().copied().filter(|node| !set.contains(*node));
         outside.min_by_key(|node| (counts.get(node).copied().unwrap_or(0), *node))
     }
 
@@ -263,7 +269,8 @@ impl SetPlan<'_> {
         if let Some(wait) = self.moving() {
             return Some(SetStep::Wait(wait));
         }
-        self.missing_set().or_else(|| self.uneven_set()).or_else(|| self.group_to_move())
+        let change = self.missing_set().or_else(|| self.uneven_set()).or_else(|| self.group_to_move());
+        change.or_else(|| self.node_without_place())
     }
 
     /// A further set, until there are as many as nodes: of the node that is in the fewest sets, and those
@@ -285,19 +292,31 @@ impl SetPlan<'_> {
         Some(SetStep::Put { set, nodes, changes: 0 })
     }
 
-    /// A set in which a node that is in many sets gives its place to one that is in at least two fewer. That
-    /// with the fewest groups is changed.
+    /// The change of a set in which a node gives its place to one that is in fewer sets.
     fn uneven_set(&self) -> Option<SetStep> {
+        let (set, old, new) = self.uneven_place(&self.answering)?;
+        let nodes = nodes_of(set).map(|node| if node == old { new } else { node }).collect();
+        Some(put(set, nodes))
+    }
+
+    /// The wait for a node that would get a place in a set if it answered.
+    fn node_without_place(&self) -> Option<SetStep> {
+        let silent = self.active.iter().copied().filter(|node| self.input.silent.contains(node));
+        let (_, _, node) = self.uneven_place(&silent.collect::<Vec<_>>())?;
+        Some(SetStep::Wait(SetWait::Silent { node }))
+    }
+
+    /// A set, a node of it that is in many sets, and one of `nodes` that is in at least two fewer. Of several
+    /// sets the one with the fewest groups.
+    fn uneven_place(&self, nodes: &[NodeId]) -> Option<(&NodeSet, NodeId, NodeId)> {
         let counts = self.memberships();
-        let changed = self.input.rows.sets().filter(|set| set.id != FIRST_SET).filter_map(|set| {
-            let new = self.candidate(set)?;
+        let uneven = self.input.rows.sets().filter(|set| set.id != FIRST_SET).filter_map(|set| {
+            let new = self.candidate_of(nodes, set)?;
             let old = nodes_of(set).max_by_key(|node| counts.get(node).copied().unwrap_or(0))?;
             let of = |node| counts.get(&node).copied().unwrap_or(0);
             (of(old) >= of(new) + 2).then_some((set, old, new))
         });
-        let (set, old, new) = changed.min_by_key(|(set, _, _)| (self.groups_in(set.id), set.id))?;
-        let nodes = nodes_of(set).map(|node| if node == old { new } else { node }).collect();
-        Some(put(set, nodes))
+        uneven.min_by_key(|(set, _, _)| (self.groups_in(set.id), set.id))
     }
 
     fn groups_in(&self, set: u32) -> usize {
@@ -353,7 +372,7 @@ impl NodeWork {
         Self { votes, learning: set_nodes(input.rows, FIRST_SET), groups }
     }
 
-    /// Cost of a node that votes in so many groups. It grows with each vote by about twice the work that the
+    /// Cost of a node with this number of votes. It grows with each vote by about twice the work that the
     /// node has by then, so that the sum over all nodes is least when each vote went to the node with the
     /// least work.
     fn cost(&self, node: NodeId, votes: i64) -> i64 {

@@ -158,11 +158,12 @@ fn count(records: &[SegmentRecord], views: &StorageViews) -> CopyStatus {
 }
 
 /// True if a segment has a replica on a node that stays in the cluster, and is not in the set of the segment.
+/// A segment at an upstream keeps its owner.
 fn is_off_set(segment: &SegmentFacts, views: &StorageViews) -> bool {
     let stays =
         |nodes: &[StorageNode], id: NodeId| nodes.iter().any(|node| node.node == id && !node.is_leaving);
     let is_outside = |node: NodeId| stays(views.all(), node) && !stays(views.of(segment.set), node);
-    segment.replicas.iter().any(|replica| is_outside(replica.node))
+    !segment.is_at_upstream && segment.replicas.iter().any(|replica| is_outside(replica.node))
 }
 
 /// Counts the segments that a node has.
@@ -199,10 +200,10 @@ fn facts_of(record: &SegmentRecord) -> SegmentFacts {
 #[cfg(test)]
 mod tests {
     use super::{CopyStatus, LeavingNode, count, storage_nodes};
+    use crate::test_nodes::node;
     use mlgw_common::{NodeId, SegmentId};
-    use mlgw_formats::schema::{Node, NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
+    use mlgw_formats::schema::{NodeRole, NodeState, Replica, SegmentRecord, SegmentState};
     use mlgw_replication::{CopyCounts, LeavingCounts, StorageNode, StorageViews};
-    use std::sync::Arc;
 
     fn reachable(ids: &[u64]) -> Vec<StorageNode> {
         let node = |id: &u64| StorageNode {
@@ -231,9 +232,6 @@ mod tests {
 
     #[test]
     fn storage_nodes_that_stay_are_listed_and_those_that_answer_are_reachable() {
-        let node = |id, role: NodeRole, state: NodeState| {
-            Arc::new(Node { id, role: role as i32, state: state as i32, ..Node::default() })
-        };
         let nodes = [
             node(1, NodeRole::Storage, NodeState::Active),
             node(2, NodeRole::Storage, NodeState::Active),
@@ -297,14 +295,17 @@ mod tests {
         let sets = [(0, vec![1, 2, 3]), (1, vec![2, 3, 4])];
         let sets = sets.map(|(id, nodes)| (id, nodes.into_iter().map(NodeId).collect()));
         let views = StorageViews::new(nodes, sets);
+        let mut spilled = of_set(5, 1, &[1]);
+        spilled.replicas[0].tier = 2;
         let records = [
             of_set(1, 0, &[1, 2, 3]),
             of_set(2, 1, &[1, 2, 3]),
             of_set(3, 1, &[2, 3, 4]),
             of_set(4, 0, &[1, 5]),
+            spilled,
         ];
         let off_set = |records: &[SegmentRecord]| count(records, &views).off_set_segments;
-        assert_eq!(records.each_ref().map(|record| off_set(std::slice::from_ref(record))), [0, 1, 0, 0]);
+        assert_eq!(records.each_ref().map(|record| off_set(std::slice::from_ref(record))), [0, 1, 0, 0, 0]);
         assert_eq!(counted(&records, &reachable(&[1, 2, 3, 4, 5])).off_set_segments, 0, "without sets");
     }
 

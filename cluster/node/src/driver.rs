@@ -18,7 +18,7 @@ use crate::sets::set_rows;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_common::time::{Instant, timeout};
-use mlgw_formats::schema::{Duty, DutyPhase};
+use mlgw_formats::schema::{Duty, DutyPhase, NodeState};
 use mlgw_membership::{Contact, MemberStep, SetRows, WaitReason, decide};
 use mlgw_metadata::{BarrierScope, Catalogue, ChangeMembersError, GroupMembers};
 use parking_lot::Mutex;
@@ -136,11 +136,12 @@ impl MembershipDriver {
         let nodes = self.catalogue.nodes();
         let mut input = decision_input(&members, &nodes, sets, |node| self.probes.contact(node));
         input.failed = self.failed.of(group);
-        // A leader without all groups does not know which of them have the node.
-        let knows_all = self.catalogue.has_all_groups();
-        let leaving = input.nodes.iter_mut().filter(|(_, facts)| facts.is_leaving() && group == SYSTEM_GROUP);
-        for (node, facts) in leaving {
-            facts.is_held |= !knows_all || self.catalogue.is_in_any_group(*node);
+        // A group without a member on this node may have the node.
+        let has_all = self.catalogue.has_all_groups();
+        for (node, facts) in &mut input.nodes {
+            if group == SYSTEM_GROUP && facts.state == NodeState::Leaving {
+                facts.is_held |= !has_all || self.catalogue.is_in_any_group(*node);
+            }
         }
         let step = decide(&input);
         Some((members, step))
@@ -197,8 +198,7 @@ impl MembershipDriver {
         let own = self.catalogue.node();
         let load = |node| if node == own { Some(self.services.load()) } else { self.probes.load(node) };
         let is_fit = |node| load(node).is_none_or(|load| load.can_lead());
-        let can_have_duty =
-            |node| load(node).is_none_or(|load| load.can_have_duty() && load.has_all_groups());
+        let can_have_duty = |node| load(node).is_none_or(|load| load.can_have_duty());
         let can_lead = |node: NodeId| match node == members.leader {
             true => !self.services.is_stopping(),
             false => self.can_lead(members, node),

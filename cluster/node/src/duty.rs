@@ -157,8 +157,8 @@ impl DutyDriver {
         let mut active = serving_nodes(&nodes);
         // The work needs the rows of all groups.
         active.retain(|node| sets.has_all_groups(*node));
-        let is_own_fit = work.is_fit() && !process.failures.are_recent();
-        self.services.set_fit_for_duty(is_own_fit);
+        self.services.set_fit_for_duty(work.is_fit() && !process.failures.are_recent());
+        let is_own_fit = self.services.load().can_have_duty();
         let fit = self.fit_voters(&active, is_own_fit);
         let is_fit = |node: NodeId| if node == self.own { is_own_fit } else { self.states_fit(node) };
         let is_able = |node: NodeId| active.contains(&node) && is_fittest(node, is_fit(node), &fit);

@@ -207,15 +207,15 @@ impl ClusterNode {
         self.shared.probes.superseded().cancelled().await;
     }
 
-    /// Groups on this node of which most voters do not answer it, so that nothing in them can be changed.
-    /// Kept up to date: at once after an answer of a node, and within seconds after a change of the voters.
+    /// Groups on this node without a reachable majority of their voters: nothing in them can be changed. Kept
+    /// up to date: at once after an answer of a node, and within seconds after a change of the voters.
     #[must_use]
     pub fn lost_groups(&self) -> watch::Receiver<BTreeSet<u32>> {
         self.shared.lost_groups.clone()
     }
 
-    /// True if enough voters answer this node for it to serve: most of the system group, and most of a group
-    /// of its sets; without sets, most of each group on it.
+    /// True if this node can serve: the system group and a group of its sets have a reachable majority;
+    /// without sets, each group on it has one.
     #[must_use]
     pub fn has_majorities(&self) -> bool {
         // Most often no group is lost, and nothing else is looked up.
@@ -223,19 +223,18 @@ impl ClusterNode {
         lost.is_empty() || self.own_groups().can_serve(&lost)
     }
 
-    /// The groups whose rows this node awaits when it starts, after those of the system group: those in whose
-    /// set it is.
+    /// The groups of the sets of this node. A start awaits their rows after those of the system group.
     #[must_use]
     pub fn awaited_groups(&self) -> BTreeSet<u32> {
         self.own_groups().of_own_sets
     }
 
-    /// True if a start goes on without current rows of a group. There are sets, and most voters of the group
-    /// do not answer this node, while most of the system group do.
+    /// True if a start goes on without current rows of a group: there are sets, the group has no reachable
+    /// majority, and the system group has one.
     #[must_use]
     pub fn is_given_up(&self, group: u32) -> bool {
         let lost = self.shared.lost_groups.borrow().clone();
-        lost.contains(&group) && self.own_groups().is_given_up(group, &lost)
+        self.own_groups().is_given_up(group, &lost)
     }
 
     fn own_groups(&self) -> OwnGroups {

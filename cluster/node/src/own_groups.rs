@@ -17,7 +17,7 @@ use mlgw_metadata::{BarrierScope, Catalogue};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Interval between two looks at the groups.
+/// Interval between two passes over the groups.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of this node's part in a group.

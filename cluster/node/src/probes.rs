@@ -1,7 +1,7 @@
 //! Reachability, load and clock of the other nodes: each is called once a second.
 //!
-//! The answers also decide of which groups most voters can be reached. That is computed when an answer or
-//! the voters may have changed, and not for each request. The clocks are compared after each answer too. The
+//! The answers also decide which groups have a reachable majority. That is computed when an answer or the
+//! voters may have changed, and not for each request. The clocks are compared after each answer too. The
 //! state is in memory. A node counts as unreachable until its first answer, and has no known load and clock
 //! while it does not answer, or if its version states none.
 
@@ -254,7 +254,7 @@ fn is_superseded(error: &CallError) -> bool {
     }
 }
 
-/// Groups on this node of which most voters do not answer.
+/// Groups on this node without a reachable majority of their voters.
 pub(crate) fn lost_groups(catalogue: &Catalogue, own: NodeId, probes: &Probes) -> BTreeSet<u32> {
     let is_lost = |group: &u32| !has_majority(&catalogue.voters(*group), own, probes);
     catalogue.groups().into_iter().filter(is_lost).collect()
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_lost_groups_are_those_of_which_most_voters_do_not_answer() {
+    async fn the_lost_groups_are_those_without_a_reachable_majority() {
         // The only voter is node 1.
         let member = TestMember::new().await;
         let groups: BTreeSet<u32> = member.catalogue.groups().into_iter().collect();

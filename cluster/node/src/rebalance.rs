@@ -23,7 +23,7 @@ pub enum RebalanceRequest {
 /// Reason for which no rebalance begins.
 #[derive(Debug, thiserror::Error)]
 pub enum RebalanceError {
-    /// A node does not know sets.
+    /// A node runs a version without sets.
     #[error(
         "the cluster has version {has}, and sets of nodes need version {SETS_CLUSTER_VERSION}: upgrade every \
          node, and wait until `mlgw cluster status` reports this version"
@@ -61,7 +61,7 @@ pub enum RebalanceError {
 }
 
 impl ClusterNode {
-    /// Requests a rebalance in the name of `by`. One that runs goes on, and considers the nodes of now.
+    /// Requests a rebalance in the name of `by`. A running one continues with the present nodes.
     ///
     /// # Errors
     /// See [`RebalanceError`].

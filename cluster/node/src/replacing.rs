@@ -110,7 +110,7 @@ async fn remove(catalogue: &Catalogue, node: NodeId) {
     }
 }
 
-/// Draining nodes in whose place another one is.
+/// Draining nodes that another one replaces.
 fn replaced_nodes(nodes: &[Arc<Node>]) -> Vec<NodeId> {
     let is_replaced = |node: &&Arc<Node>| node.state() == NodeState::Draining && node.replaced_by != 0;
     nodes.iter().filter(is_replaced).map(|node| node.node_id()).collect()

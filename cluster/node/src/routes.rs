@@ -13,6 +13,7 @@ use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{MapEpoch, RouteTable};
 use mlgw_membership::{MemberPlace, SetRows};
 use mlgw_metadata::Catalogue;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Epoch of the map.
@@ -62,11 +63,15 @@ fn route_table<'a>(facts: &RouteFacts<'_>, buckets: impl IntoIterator<Item = &'a
         table.set_all_groups(RangeMembers::new(all, None));
     }
     let at_duty = RangeMembers::new(vec![facts.duty], Some(facts.duty));
+    // Many ranges belong to the same group.
+    let mut groups = BTreeMap::new();
+    let mut of_group =
+        |group: u32| groups.entry(group).or_insert_with(|| group_members(facts, group, &members)).clone();
     for bucket in buckets {
         if bucket.binding.is_some() {
             table.add_whole_bucket(&bucket.name, at_duty.clone());
         } else if !facts.sets.is_empty()
-            && let Some(ranges) = ranges_of(facts, bucket, &members)
+            && let Some(ranges) = ranges_of(facts, bucket, &mut of_group)
             && let Err(error) = table.add_bucket(&bucket.name, ranges)
         {
             tracing::warn!(%error, "requests for a bucket are routed to any node");
@@ -75,14 +80,25 @@ fn route_table<'a>(facts: &RouteFacts<'_>, buckets: impl IntoIterator<Item = &'a
     table
 }
 
-/// The ranges of a bucket with the nodes that have their groups; `None` if no node of a group serves.
-fn ranges_of(facts: &RouteFacts<'_>, bucket: &Bucket, serving: &[NodeId]) -> Option<Vec<RangeRoute>> {
+/// The serving nodes that have a group: those that may vote in it, and the others that have all groups.
+fn group_members(facts: &RouteFacts<'_>, group: u32, serving: &[NodeId]) -> RangeMembers {
+    let votes = |node: &NodeId| facts.sets.place(group, *node) == MemberPlace::Votes;
+    let (members, mut others): (Vec<_>, Vec<_>) = serving.iter().copied().partition(votes);
+    others.retain(|node| facts.sets.has_all_groups(*node));
+    RangeMembers { members, leader: None, others }
+}
+
+/// The ranges of a bucket with the members of their groups; `None` if no node of a group serves.
+fn ranges_of(
+    facts: &RouteFacts<'_>,
+    bucket: &Bucket,
+    mut of_group: impl FnMut(u32) -> RangeMembers,
+) -> Option<Vec<RangeRoute>> {
     let route = |(begin, group): (Vec<u8>, u32)| {
-        let votes = |node: &NodeId| facts.sets.place(group, *node) == MemberPlace::Votes;
-        let (members, others): (Vec<_>, Vec<_>) = serving.iter().copied().partition(votes);
-        let others: Vec<_> = others.into_iter().filter(|node| facts.sets.has_all_groups(*node)).collect();
-        let begin = String::from_utf8(begin).ok().filter(|_| !(members.is_empty() && others.is_empty()))?;
-        Some(RangeRoute { begin, group: RangeMembers { members, leader: None, others } })
+        let group = of_group(group);
+        let is_served = !(group.members.is_empty() && group.others.is_empty());
+        let begin = String::from_utf8(begin).ok().filter(|_| is_served)?;
+        Some(RangeRoute { begin, group })
     };
     (facts.ranges)(bucket).into_iter().map(route).collect()
 }
@@ -90,7 +106,7 @@ fn ranges_of(facts: &RouteFacts<'_>, bucket: &Bucket, serving: &[NodeId]) -> Opt
 #[cfg(test)]
 mod tests {
     use super::{KNOWN, RouteFacts, route_table, serving_nodes};
-    use crate::test_nodes::{node, storage};
+    use crate::test_nodes::{in_every_state, node, storage};
     use mlgw_common::NodeId;
     use mlgw_formats::schema::{Binding, Bucket, GroupSet, Node, NodeRole, NodeSet, NodeState};
     use mlgw_forwarding::route::RouteTarget;
@@ -157,15 +173,7 @@ mod tests {
 
     #[test]
     fn nodes_that_store_nothing_or_do_not_serve_are_not_in_the_map() {
-        let nodes = [
-            storage(1),
-            node(2, NodeRole::Storage, NodeState::Joining),
-            node(3, NodeRole::Gateway, NodeState::Active),
-            node(4, NodeRole::Storage, NodeState::Draining),
-            node(5, NodeRole::Storage, NodeState::Leaving),
-            node(6, NodeRole::Storage, NodeState::Removed),
-        ];
-        assert_eq!(serving_nodes(&nodes), [NodeId(1)]);
+        assert_eq!(serving_nodes(&in_every_state()), [NodeId(1)]);
     }
 
     #[test]

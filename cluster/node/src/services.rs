@@ -14,6 +14,7 @@ use crate::numbers::{
 use crate::peers::RunningTransport;
 use crate::refusals::{CATALOGUE_REFUSED, NOT_SERVING, refusal, unknown};
 use crate::replicas::{SegmentServer, ServedReplicas};
+use crate::sets::set_rows;
 use crate::settings::ComparedSettings;
 use crate::streams::{member_body, peer_body};
 use bytes::Bytes;
@@ -26,7 +27,6 @@ use mlgw_common::time::Instant;
 use mlgw_common::{Clock, NodeId};
 use mlgw_formats::node_load::{NodeLoad, PingAnswer};
 use mlgw_formats::schema::Node;
-use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_forwarding::{MemberBody, OpenedStream};
 use mlgw_metadata::{CallRefused, Catalogue};
 use mlgw_transport::{
@@ -146,10 +146,9 @@ impl NodeServices {
 
     /// True if this node has the rows of all groups. A node that is not in the first set leaves some of them.
     fn has_all_groups(&self) -> bool {
-        let sets = self.catalogue.sets();
-        let first = sets.iter().find(|set| set.id == FIRST_SET);
+        let sets = set_rows(&self.catalogue);
         let is_found = || self.has_groups.load(Ordering::Acquire);
-        first.is_none_or(|first| first.contains(self.catalogue.node()) && is_found())
+        sets.is_empty() || sets.has_all_groups(self.catalogue.node()) && is_found()
     }
 
     /// The load of this node.

@@ -1,7 +1,7 @@
 //! The facts from which the next change of the sets follows, and the sets as a status shows them.
 //!
-//! Every node collects these facts alike; only the leader of the system group acts on them. What this node
-//! does not know counts as a move that is not complete, so it delays a change and never hurries one.
+//! Every node collects these facts alike; only the leader of the system group acts on them. A missing fact
+//! counts as a move that is not complete: it may delay a change, and never permits one.
 
 use crate::facts::SYSTEM_GROUP;
 use crate::probes::Probes;
@@ -14,7 +14,7 @@ use mlgw_metadata::Catalogue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Sets of nodes, and what moves between them, as one node knows it.
+/// Sets of nodes, and what moves between them, from the rows and members of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetsStatus {
     /// The sets, by id; empty while every storage node is a member of every group.
@@ -40,7 +40,7 @@ pub struct SetStatus {
     pub guests: Vec<u32>,
 }
 
-/// The sets as this node knows them.
+/// The sets, from the rows and members of this node.
 pub(crate) fn sets_status(catalogue: &Catalogue, answers: NodeAnswers) -> SetsStatus {
     let (facts, rebalance) = (SetFacts::of(catalogue, answers), catalogue.rebalance());
     let is_here = |group: &u32| !catalogue.voters(*group).is_empty();
@@ -53,7 +53,7 @@ pub(crate) fn sets_status(catalogue: &Catalogue, answers: NodeAnswers) -> SetsSt
     }
 }
 
-/// What nodes answer, which no row has.
+/// Facts that nodes state in their answers to probes, and no row has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeAnswers {
     /// Nodes that do not answer.
@@ -63,7 +63,7 @@ pub(crate) struct NodeAnswers {
 }
 
 impl NodeAnswers {
-    /// Collects what is known now.
+    /// Collects the newest answers.
     pub(crate) fn of(catalogue: &Catalogue, probes: &Probes, services: &NodeServices) -> Self {
         let nodes: Vec<NodeId> = catalogue.nodes().iter().map(|node| node.node_id()).collect();
         let has_all_groups = |node| match node == catalogue.node() {
@@ -149,14 +149,13 @@ fn storage_states(nodes: &[Arc<Node>]) -> BTreeMap<NodeId, NodeState> {
     nodes.iter().filter(stores).map(|node| (node.node_id(), node.state())).collect()
 }
 
-/// The nodes in whose place another one is.
+/// The replacements of nodes that are replaced.
 fn successors(nodes: &[Arc<Node>]) -> BTreeMap<NodeId, NodeId> {
     let replaced = nodes.iter().filter(|node| node.replaced_by != 0);
     replaced.map(|node| (node.node_id(), NodeId(node.replaced_by))).collect()
 }
 
-/// Progress of a group with these voters on the way to the nodes of its set. Without sets there is no way to
-/// go.
+/// Progress of a group with these voters on the way to the nodes of its set. Without sets it is settled.
 fn progress(
     rows: &SetRows,
     states: &BTreeMap<NodeId, NodeState>,
@@ -174,9 +173,9 @@ fn progress(
 #[cfg(test)]
 mod tests {
     use super::{progress, storage_states, successors};
-    use crate::test_nodes::{node, storage};
+    use crate::test_nodes::in_every_state;
     use mlgw_common::NodeId;
-    use mlgw_formats::schema::{Node, NodeRole, NodeSet, NodeState};
+    use mlgw_formats::schema::{Node, NodeSet, NodeState};
     use mlgw_membership::GroupProgress::{Moving, Settled};
     use mlgw_membership::SetRows;
     use std::collections::BTreeMap;
@@ -205,13 +204,12 @@ mod tests {
 
     #[test]
     fn gateways_and_removed_nodes_have_no_part_in_sets() {
-        let nodes = [
-            storage(1),
-            node(2, NodeRole::Gateway, NodeState::Active),
-            node(3, NodeRole::Storage, NodeState::Leaving),
-            node(4, NodeRole::Storage, NodeState::Removed),
+        let expected = [
+            (NodeId(1), NodeState::Active),
+            (NodeId(2), NodeState::Joining),
+            (NodeId(4), NodeState::Draining),
+            (NodeId(5), NodeState::Leaving),
         ];
-        let expected = [(NodeId(1), NodeState::Active), (NodeId(3), NodeState::Leaving)];
-        assert_eq!(storage_states(&nodes), expected.into());
+        assert_eq!(storage_states(&in_every_state()), expected.into());
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of sets, as this node knows them, and what a node needs of the groups in its sets. Nothing is
+//! The rows of sets on this node, and the groups that a node needs for its start and to serve. Nothing is
 //! stored here.
 
 use crate::facts::SYSTEM_GROUP;
@@ -17,8 +17,8 @@ pub(crate) fn set_rows(catalogue: &Catalogue) -> SetRows {
 pub(crate) struct OwnGroups {
     /// True if there are sets.
     has_sets: bool,
-    /// The groups in whose set the node is, without the system group. Those that it only learns are not
-    /// needed to serve.
+    /// The groups of the node's sets, without the system group. Those that it only learns are not needed to
+    /// serve.
     pub(crate) of_own_sets: BTreeSet<u32>,
 }
 
@@ -29,8 +29,8 @@ impl OwnGroups {
         Self { has_sets: !sets.is_empty(), of_own_sets: groups.into_iter().filter(votes).collect() }
     }
 
-    /// True if the node can serve requests while most voters of the groups `lost` do not answer it. It needs
-    /// the system group and, once there are sets, one of the groups of its own sets. The others are lost for
+    /// True if the node can serve requests while the groups `lost` have no reachable majority. It needs the
+    /// system group and, once there are sets, one of the groups of its own sets. The others are lost for
     /// every node, and no request for the rest should go elsewhere. Without sets it needs all groups.
     pub(crate) fn can_serve(&self, lost: &BTreeSet<u32>) -> bool {
         let is_served = |group: &u32| !lost.contains(group);
@@ -41,9 +41,9 @@ impl OwnGroups {
             }
     }
 
-    /// True if a start goes on without current rows of `group`: most of its voters do not answer, and most
-    /// voters of the system group do. Requests for it wait at barriers, and segments are sealed and removed
-    /// by rows of the system group. Without sets no group is given up.
+    /// True if a start goes on without current rows of `group`: it has no reachable majority, and the system
+    /// group has one. Requests for it wait at barriers, and segments are sealed and removed by rows of the
+    /// system group. Without sets no group is given up.
     pub(crate) fn is_given_up(&self, group: u32, lost: &BTreeSet<u32>) -> bool {
         self.has_sets && lost.contains(&group) && !lost.contains(&SYSTEM_GROUP)
     }
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(of_three.of_own_sets, groups(&[1, 2, 3]), "it learns the others");
         let lost = groups(&[1, 5]);
         assert_eq!([1, 2].map(|group| of_three.is_given_up(group, &lost)), [true, false]);
-        assert!(!of_three.is_given_up(1, &groups(&[0, 1])), "nothing is known without the system group");
+        assert!(!of_three.is_given_up(1, &groups(&[0, 1])), "the rows of sets may be old");
         let without_sets = OwnGroups::new(&SetRows::default(), NodeId(3), 0..=5);
         assert_eq!(without_sets.of_own_sets, groups(&[1, 2, 3, 4, 5]));
         assert!(!without_sets.is_given_up(1, &lost), "there are no sets");

@@ -29,7 +29,7 @@ pub struct ClusterStatus {
     pub duty_phase: DutyPhase,
     /// All nodes with a record, by id.
     pub nodes: Vec<NodeStatus>,
-    /// All groups that this node knows, by id.
+    /// The groups on this node and, once there are sets, those that other nodes have, by id.
     pub groups: Vec<GroupStatus>,
     /// Sets of nodes, and what moves between them.
     pub sets: SetsStatus,
@@ -99,7 +99,7 @@ pub struct NodeStatus {
 pub struct GroupStatus {
     /// Its id.
     pub id: u32,
-    /// True if this node has a member of it. Otherwise its leader is not known here.
+    /// True if this node has a member of it. Otherwise its leader is unknown.
     pub is_here: bool,
     /// Its leader, if this node knows it.
     pub leader: Option<NodeId>,
@@ -223,7 +223,7 @@ impl StatusSources<'_> {
         all.into_iter().map(status).collect()
     }
 
-    /// Status of a group without a member on this node, of which `nodes` vote as far as it knows.
+    /// Status of a group without a member on this node. `nodes`, those of its set, count as its voters.
     fn status_elsewhere(&self, id: u32, nodes: &BTreeSet<NodeId>) -> GroupStatus {
         let has_majority = has_majority(nodes, self.own, self.probes);
         GroupStatus { id, is_here: false, leader: None, has_majority, members: Vec::new() }

@@ -15,6 +15,9 @@
 //! - The owner drops the replicas of removed nodes, which are never read again.
 //! - For a segment, a node outside of its set is like one that leaves ([`StorageViews`]). The number of
 //!   copies is that which all storage nodes can have, so a set that is too small gives up no copy elsewhere.
+//! - A segment at an upstream is on no node, and keeps its owner when sets change: only the node to which a
+//!   prefix of an upstream belongs may delete below it. A lost owner is replaced by a node of the first set,
+//!   which alone can find out that no group refers to a segment.
 //! - Every task names the change counter of the record that it was decided on. The command that records its
 //!   result compares the counter, so that two nodes cannot both act on the same facts.
 //!
@@ -223,7 +226,7 @@ struct Choice<'a> {
 
 impl<'a> Choice<'a> {
     fn new(input: &'a RepairInput<'a>, facts: &'a SegmentFacts, rules: ReplicationRules) -> Self {
-        let nodes = match rules.has(ReplicationRule::SetIsKept) {
+        let nodes = match rules.has(ReplicationRule::SetIsKept) && !facts.is_at_upstream {
             true => input.nodes.of(facts.set),
             false => input.nodes.all(),
         };
@@ -323,7 +326,8 @@ impl<'a> Choice<'a> {
 
     /// True if this node becomes the owner, because the owner leaves or was removed: it has the first good
     /// replica among the nodes that stay. A segment without files can have any owner. Those at upstreams get
-    /// the same one, the first node that stays, since one node may delete below the prefix of an upstream.
+    /// the same one, the first node of the first set that stays, since one node may delete below the prefix
+    /// of an upstream.
     fn is_heir(&self) -> bool {
         let own = self.input.own;
         let is_replaced = self.owner().is_some_and(|owner| {
@@ -345,9 +349,9 @@ impl<'a> Choice<'a> {
         let listed = self.facts.replicas.iter().filter(is_good).map(|replica| replica.node);
         let first = listed.filter(|node| Some(*node) != self.owner()).find(can_own);
         let all = self.nodes.iter().map(|node| node.node).filter(can_own);
-        let staying = self.nodes.iter().map(|node| node.node);
+        let with_all_groups = self.input.nodes.of_first().iter().filter(|node| !node.is_leaving);
         let any = || match self.facts.is_at_upstream {
-            true => staying.filter(|node| is_staying(*node, self.nodes)).min(),
+            true => with_all_groups.map(|node| node.node).min(),
             false => ranked(self.facts.segment, all).into_iter().next(),
         };
         first.or_else(|| if has_files { None } else { any() }) == Some(own)

@@ -57,6 +57,12 @@ impl StorageViews {
         self.by_set.get(&set).unwrap_or(&self.all)
     }
 
+    /// All nodes, as the segments of the first set see them: its nodes have the rows of all groups.
+    #[must_use]
+    pub fn of_first(&self) -> &[StorageNode] {
+        self.sets.keys().next().map_or(&self.all, |first| self.of(*first))
+    }
+
     /// All nodes, as the node `own` sees them when it appends to a segment of a set. They are those of the
     /// set's view, or if no other node of the set stays, all nodes without regard to sets: then a segment has
     /// its replicas where there are nodes, and not fewer.
@@ -115,6 +121,8 @@ mod tests {
         assert_eq!(leaving(views.of(4)), [1, 2]);
         assert_eq!(leaving(views.of(7)), [2], "there is no such set");
         assert_eq!(leaving(views.all()), [2]);
+        assert_eq!(leaving(views.of_first()), [2, 4, 5]);
+        assert_eq!(leaving(StorageViews::from(views.all().to_vec()).of_first()), [2], "there are no sets");
     }
 
     #[test]

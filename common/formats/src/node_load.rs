@@ -57,10 +57,11 @@ impl NodeLoad {
         self.is_full != Some(true) && self.is_slow != Some(true)
     }
 
-    /// True if the node can do the work of the duty node, as far as it states.
+    /// True if the node can do the work of the duty node, as far as it states. The work needs the rows of all
+    /// groups.
     #[must_use]
     pub fn can_have_duty(&self) -> bool {
-        self.lacks_duty != Some(true)
+        self.lacks_duty != Some(true) && self.has_all_groups()
     }
 
     /// True if the node has the rows of all groups, as far as it states.
@@ -168,9 +169,11 @@ mod tests {
 
     #[test]
     fn a_node_can_have_the_duty_unless_it_states_that_it_cannot() {
-        let of = |lacks_duty| NodeLoad { lacks_duty, ..NodeLoad::default() }.can_have_duty();
-        assert!(of(None) && of(Some(false)), "an earlier version states nothing");
-        assert!(!of(Some(true)));
+        let of = |lacks_duty, lacks_groups| {
+            NodeLoad { lacks_duty, lacks_groups, ..NodeLoad::default() }.can_have_duty()
+        };
+        assert!(of(None, None) && of(Some(false), Some(false)), "an earlier version states nothing");
+        assert!(!of(Some(true), None) && !of(Some(false), Some(true)), "it needs the rows of all groups");
     }
 
     #[test]

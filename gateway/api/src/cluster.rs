@@ -49,7 +49,7 @@ pub struct ClusterInfo {
     pub sets_wait: Option<String>,
     /// Nodes, sorted by id; those that were removed recently are included.
     pub nodes: Vec<ClusterNodeInfo>,
-    /// Raft groups with a member on the responding node, sorted by id.
+    /// Raft groups with a member on the responding node, and all others once there are sets; sorted by id.
     pub groups: Vec<ClusterGroupInfo>,
 }
 

@@ -3,8 +3,9 @@
 //! A node without peers serves everything. A member serves all keys of the groups that it has, except those
 //! of remote-backed buckets, which it forwards to the duty node unless it is that itself. While it is drained
 //! it forwards all changes too, and while its directory for new segments is not used those of local buckets.
-//! A node that stores nothing forwards everything; it has no objects and no segments, and needs only the
-//! parts of [`ForwardingEdge`].
+//! A change of a key whose bytes the nodes of another set store is forwarded to them. A node that stores
+//! nothing forwards everything; it has no objects and no segments, and needs only the parts of
+//! [`ForwardingEdge`].
 
 use crate::barriers::unavailable;
 use crate::forwarded::route_target;

@@ -2,10 +2,10 @@
 //!
 //! A member answers requests for the keys of the groups that it has, from its own rows and segments. Requests
 //! that read or write a remote-backed bucket are answered by the duty node while it has a lease. The rows of
-//! this node have the remote-backed buckets. A bucket that they do not have may be new, so the request
-//! waits until they are current. A node whose clock deviates refuses changes, which it would store with a
-//! wrong time. A node whose directory for new segments is not used leaves changes of local buckets to other
-//! nodes. Nothing is stored here.
+//! this node name the remote-backed buckets. A bucket that they do not have may be new, so the request waits
+//! until they are current. A node whose clock deviates refuses changes, which it would store with a wrong
+//! time. A node whose directory for new segments is not used leaves changes of local buckets to other nodes.
+//! Nothing is stored here.
 
 use crate::Gateway;
 use arc_swap::ArcSwap;
@@ -48,7 +48,7 @@ const TAKE_OVER_PAUSE: Duration = Duration::from_millis(20);
 pub struct MemberView {
     /// Its clock, compared with those of the other nodes.
     pub clock: CheckedClock,
-    /// Groups on this node of which most voters do not answer it.
+    /// The groups on this node that have lost their majority: most of their voters do not answer it.
     pub lost_groups: watch::Receiver<BTreeSet<u32>>,
     /// True if reads are answered from its own rows while no majority confirms them.
     pub reads_stale: bool,
@@ -83,14 +83,14 @@ impl MemberPart {
         self.view.reads_stale
     }
 
-    /// True while most voters of a group that a request needs do not answer this node.
+    /// True while a group that a request needs has lost its majority: `is_needed` is given the lost groups.
     fn lacks_any(&self, is_needed: impl FnOnce(&BTreeSet<u32>) -> bool) -> bool {
         let lost = self.view.lost_groups.borrow();
         !lost.is_empty() && is_needed(&lost)
     }
 
-    /// Waits for a barrier of the groups of which `has_any_in` is true. While most voters of one of them do
-    /// not answer, it is not waited for as long.
+    /// Waits for a barrier; `has_any_in` is true if lost groups include one of its groups. Then the wait is
+    /// cut short.
     ///
     /// # Errors
     /// The error of the barrier; [`BarrierError::NoQuorum`] if it was not passed in time.
@@ -230,8 +230,10 @@ async fn duty_node_of(
 /// Returns another node that has the rows of a request for `target`, if this one does not have them. For a
 /// copy that is one with all groups.
 fn node_with_rows(gateway: &Gateway, head: &Parts, target: &RequestTarget) -> Option<NodeId> {
-    gateway.member.as_ref()?;
     let catalogue = &gateway.objects.catalogue;
+    if !catalogue.has_sets() {
+        return None;
+    }
     let other = |scope: BarrierScope<'_>| catalogue.other_node_with(scope);
     let of_target = target_scope(catalogue, target).and_then(other);
     let Some(source) = copy_source(head) else { return of_target };

@@ -4,8 +4,8 @@
 //! row or proposes a command. A storage node goes on when a majority of the voters has confirmed that its
 //! rows are current, because segment files are sealed and removed by these rows. Once there are sets, it does
 //! not wait for an object group that has lost its majority. A gateway goes on when it has the rows of the
-//! system group. Nothing is written here besides the catalogue, so a start that ends at
-//! any point is repeated.
+//! system group. Nothing is written here besides the catalogue, so a start that ends at any point is
+//! repeated.
 
 use super::ServeError;
 use super::start::{StartResources, root_from_environment};
@@ -65,9 +65,9 @@ fn peer_address(setting: &'static str, address: &Address) -> Result<PeerAddress,
     address.to_string().parse().map_err(|source| ServeError::PeerAddress { setting, source })
 }
 
-/// Waits until the rows of this node contain every change that any node acknowledged, which a majority of the
-/// voters of the system group and of each group of its sets confirms. Proposals find a leader from then on. A
-/// group of which most voters do not answer is not awaited, once there are sets.
+/// Waits until the rows of the system group, and of the groups of this node's sets, contain every change that
+/// any node acknowledged: a majority of the voters of each group confirms that. Proposals find a leader from
+/// then on. Once there are sets, object groups without a reachable majority are given up after a while.
 pub(super) async fn until_current(catalogue: &Catalogue, cluster: &ClusterNode) {
     let confirmed = async {
         // Its rows name the other groups.
@@ -82,7 +82,7 @@ pub(super) async fn until_current(catalogue: &Catalogue, cluster: &ClusterNode) 
             if !until_confirmed(is_current, || cluster.is_given_up(group)).await {
                 tracing::warn!(
                     group,
-                    "most voters do not answer: this node starts without current rows of it"
+                    "the group has no reachable majority: this node starts without its current rows"
                 );
             }
         });
@@ -96,8 +96,8 @@ pub(super) async fn until_current(catalogue: &Catalogue, cluster: &ClusterNode) 
     reporting(confirmed, report).await;
 }
 
-/// Waits until the rows of a group are current, and returns true; or until its majority was lost for
-/// [`GIVEN_UP_AFTER`], and returns false.
+/// Waits until the rows of a group are current. Returns false if it has had no majority for
+/// [`GIVEN_UP_AFTER`] before that.
 async fn until_confirmed(is_current: impl AsyncFn() -> bool, is_lost: impl Fn() -> bool) -> bool {
     let mut lost_since = None;
     while !is_current().await {

@@ -157,7 +157,7 @@ mod tests {
         SegmentRecord { id: 7, state: state as i32, length: 100, replicas, ..SegmentRecord::default() }
     }
 
-    /// The source of a segment for a backup of node 2, of whose file 80 bytes are referenced.
+    /// The source of a segment for a backup of node 2, whose file has 80 referenced bytes.
     fn source(record: &SegmentRecord, file: Option<&File>, others: OtherNodes) -> SegmentSource {
         source_of(record, NodeId(2), file, 80, others).unwrap()
     }

@@ -123,7 +123,8 @@ metrics! {
         "1 on the duty node of a cluster while it has a lease, also if it may not write at origins yet, 0 on \
          the others"
     CLUSTER_GROUPS: Gauge "mlgw_cluster_groups" ["led"]
-        "Raft groups with a member on this node, by whether it knows a leader and most voters answer: yes, no"
+        "Raft groups with a member on this node, and all others once there are sets, by whether most voters \
+         answer and, if the group has a member here, its leader is known: yes, no"
     CLUSTER_SETS: Gauge "mlgw_cluster_sets" []
         "Sets of storage nodes; 0 while every storage node is a member of every group"
     CLUSTER_MOVING_GROUPS: Gauge "mlgw_cluster_moving_groups" []

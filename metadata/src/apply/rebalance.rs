@@ -9,7 +9,7 @@ use mlgw_formats::schema::Rebalance;
 
 pub(super) fn request(view: &mut View<'_>, command: &RequestRebalance) -> Result<Reply, ApplyError> {
     if command.rebalance.by.len() > NODE_TEXT_BYTES_MAX {
-        return Err(malformed("the name of who requests the rebalance is too long"));
+        return Err(malformed("the name of the requester of a rebalance is too long"));
     }
     view.put(Rebalance::row(), &command.rebalance);
     Ok(Reply::Done)

@@ -83,9 +83,12 @@ async fn writes_wait_on_a_full_disk_while_reads_go_on_and_nothing_is_lost() {
     let read = catalogue.object(b.bucket_id(), &key("before")).unwrap().unwrap();
     assert_eq!(read.size, 7, "reads go on");
     until("a node with a full disk counts as slow", || catalogue.is_log_slow()).await;
+    let of_sync = catalogue.clone();
+    let syncing = tokio::task::spawn_blocking(move || of_sync.sync_log());
 
     std::fs::remove_file(eaten).unwrap();
     until("nothing waits any more", || !space.is_waiting()).await;
+    timeout(WAIT_MAX, syncing).await.expect("a sync waits for space too").unwrap().unwrap();
     stop.store(1, Ordering::Relaxed);
     let mut stored = Vec::new();
     for writer in writers {

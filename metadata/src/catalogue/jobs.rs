@@ -248,8 +248,8 @@ impl CatalogueInner {
             let state = group.state();
             let watch = watches.entry(group.id).or_default();
             // A store whose flush a full disk refuses takes no changes until it has recovered.
-            let has_space = self.log.space().has_free(2 * group.memtable_bytes() as u64);
-            if watch.is_flush_due(&state)? && has_space {
+            let has_space = || self.log.space().has_free(2 * group.memtable_bytes() as u64);
+            if watch.is_flush_due(&state)? && has_space() {
                 let flushed = tokio::task::spawn_blocking(move || match state.flush() {
                     Err(error) if error.is_disk_full() => {
                         tracing::warn!(%error, "the disk is full: no flush of deleted rows");

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Time until usage is asked for again.
 pub(super) const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What usage is counted of.
+/// Owner of counted usage.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UsageOf {
     /// A bucket.

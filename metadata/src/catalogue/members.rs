@@ -138,13 +138,13 @@ impl Catalogue {
         self.inner.changing(group)?.remove_member(node).await
     }
 
-    /// Stops the member of a group on this node, if the leader confirms that this node is a member no more.
-    /// Returns true if the member does not run any more. `nodes` are asked, of which one may lead, also the
-    /// home nodes, and the leader that this node or one of them knows. Its files stay, and it runs again when
-    /// this node is added to the group.
+    /// Stops the member of a group on this node, if the leader confirms that this node was removed from the
+    /// group. Returns true if the member has stopped. The question goes to `nodes`, to the home nodes, and to
+    /// each leader that this node or one of them names. The files of the member stay, and it starts again
+    /// when this node is added to the group.
     ///
     /// # Errors
-    /// If the state was not flushed; the member does not run any more.
+    /// If the state was not flushed; the member has stopped.
     pub async fn leave_group(&self, group: u32, nodes: &[NodeId]) -> Result<bool, ReadError> {
         assert_ne!(group, SYSTEM_GROUP, "every node is a member of the system group");
         Ok(self.inner.leave_group(group, nodes).await?)

@@ -1,8 +1,8 @@
 //! References to all segments, summed over the object groups that have a member on this node.
 //!
-//! Once there are sets, a node need not have a member of every group. The sum of a segment then says how much
-//! refers to it only if the node has all groups that may refer to segments of its set. Of other segments it
-//! is at least what refers to them. Nothing is stored here.
+//! Once there are sets, a node need not have a member of every group. The sum of a segment is then its usage
+//! only if the node has all groups that may refer to segments of its set. For other segments the sum is a
+//! lower bound. Nothing is stored here.
 
 use super::Catalogue;
 use crate::store::state::StateDb;

@@ -245,19 +245,12 @@ impl Catalogue {
         Ok(SegmentId(counter.unwrap_or_default().next.max(1)))
     }
 
-    /// Waits until every command applied so far survives power loss. Blocks for a sync of the log. A failed
-    /// sync calls the fatal handler like every other failed sync, except while the disk is full and the log
-    /// waits for space.
+    /// Waits until every command applied so far survives power loss. Blocks for a sync of the log, and while
+    /// the disk is full. A sync that fails otherwise calls the fatal handler like every write of the log.
     ///
     /// # Errors
-    /// If the sync failed.
+    /// If the sync failed, or the catalogue stops.
     pub fn sync_log(&self) -> Result<(), ReadError> {
-        let synced = self.inner.log.sync();
-        if let Err(error) = &synced
-            && !error.is_disk_full()
-        {
-            (self.inner.fatal)(&format!("failed to sync the catalogue's log: {error}"));
-        }
-        Ok(synced?)
+        Ok(self.inner.log.sync()?)
     }
 }

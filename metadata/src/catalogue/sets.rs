@@ -36,6 +36,9 @@ impl Catalogue {
     #[must_use]
     pub fn other_node_with(&self, scope: BarrierScope<'_>) -> Option<NodeId> {
         let (inner, own) = (&self.inner, self.node());
+        if !inner.resident.has_sets() {
+            return None;
+        }
         let sets = inner.resident.sets.read();
         let first = sets.get(&u64::from(FIRST_SET))?;
         let is_first = first.contains(own);

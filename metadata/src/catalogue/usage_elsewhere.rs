@@ -1,9 +1,9 @@
 //! Usage for the check of quotas on a node that has not all groups.
 //!
 //! Such a node counts its own groups, and asks a node of the first set for the sum over the others: at most
-//! once a second for each bucket and access key. Without an answer its own groups count. The
-//! answer is made from rows that no barrier confirms, so a quota over several groups may be exceeded by what
-//! other nodes store meanwhile. Nothing is stored here.
+//! once a second for each bucket and access key. Without an answer its own groups count. The answer is made
+//! from rows that no barrier confirms, so a quota over several groups may be exceeded by what other nodes
+//! store meanwhile. Nothing is stored here.
 
 use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
@@ -12,11 +12,10 @@ use super::{Catalogue, read};
 use crate::raft::peers::{CallRefused, MemberLane};
 use crate::raft::remote::RemoteNetwork;
 use crate::store_error::ReadError;
+use mlgw_common::BucketId;
 use mlgw_common::time::Instant;
-use mlgw_common::{BucketId, NodeId};
 use mlgw_formats::member_calls::{MemberReply, MemberRequest, UsageCall, UsageReply};
 use mlgw_formats::schema::quota::payer_row;
-use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::usage::bucket_row;
 use mlgw_formats::schema::{BucketUsage, Payer};
 use std::collections::BTreeSet;
@@ -68,8 +67,8 @@ impl CatalogueInner {
     }
 
     async fn ask_usage(&self, of: UsageOf) {
-        let here = self.object_groups_here();
         let Some(peers) = &self.opener.peers else { return };
+        let here = self.object_groups_here();
         if here.len() == self.object_groups().len() {
             return;
         }
@@ -80,7 +79,8 @@ impl CatalogueInner {
         let network = RemoteNetwork { peers: Arc::clone(peers), group: SYSTEM_GROUP };
         let question = question(&of, here);
         let mut answer = None;
-        for node in self.nodes_with_all_groups() {
+        let homes = self.resident.home_nodes();
+        for node in homes.into_iter().filter(|node| *node != self.resident.node) {
             let request = MemberRequest::Usage(question.clone());
             match network.call(node, MemberLane::Log, request, asked + ANSWER_MAX).await {
                 Ok(MemberReply::Usage(reply)) => {
@@ -92,13 +92,6 @@ impl CatalogueInner {
             }
         }
         self.usage_elsewhere.end(&of, asked, answer);
-    }
-
-    /// The other nodes of the first set.
-    fn nodes_with_all_groups(&self) -> Vec<NodeId> {
-        let sets = self.resident.sets.read();
-        let nodes = sets.get(&u64::from(FIRST_SET)).into_iter().flat_map(|set| set.nodes.iter().copied());
-        nodes.map(NodeId).filter(|node| *node != self.resident.node).collect()
     }
 
     /// Answers the question of another node.

@@ -50,12 +50,12 @@ pub enum DivideError {
     /// The catalogue is damaged.
     #[error("the catalogue is damaged: {0}; run `mlgw store check`")]
     Damaged(String),
-    /// Keys belong to groups of which this node does not have the current rows.
+    /// Keys belong to groups whose current rows this node lacks.
     #[error("{}", missing_text(.groups, .homes))]
     MissingGroups {
         /// The groups.
         groups: Vec<u32>,
-        /// The nodes that have the rows of all groups, if it is known.
+        /// The nodes that have the rows of all groups; empty if that is not known.
         homes: Vec<NodeId>,
     },
     /// The new catalogue has other rows than it must have.
@@ -85,8 +85,7 @@ fn missing_text(groups: &[u32], homes: &[NodeId]) -> String {
         ),
     };
     format!(
-        "keys belong to groups of which this node does not have the current rows ({groups}); {advice}; \
-         nothing was changed"
+        "keys belong to groups whose current rows this node lacks ({groups}); {advice}; nothing was changed"
     )
 }
 

@@ -9,8 +9,8 @@
 //! backup. Creations and deletions of buckets are continued by the first start. The mirrors of active buckets
 //! are brought in line with the system group here, because no saga does that.
 //!
-//! A node with sets of nodes may have some groups only, and old rows of groups that it left. It is refused if
-//! keys belong to a group of which it does not have the current rows.
+//! In a cluster with sets of nodes, a node may have some of the groups only, and old rows of groups that it
+//! left. It is refused if keys belong to a group whose current rows it lacks.
 //!
 //! Invariants: nothing in the old directory is changed. The new catalogue is checked as a start would check
 //! it. After a power loss the new directory is complete if this had returned; the caller decides which of

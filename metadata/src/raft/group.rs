@@ -494,6 +494,7 @@ impl Group {
     /// Flushes the state and purges the log up to the position that the flushed state contains.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let begun = Instant::now();
         // Entries appended from here on may be purged too; they still count as unpurged.
         let counted = self.log.bytes();
         let (before, applied) = {
@@ -509,8 +510,8 @@ impl Group {
         let purged = self.raft.wait(Some(max));
         match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
             Ok(_) => {}
-            // A slow follower is no error of this member, and a full disk ends.
-            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().is_waiting() => {
+            // A slow follower is no error of this member, and a wait for space ends.
+            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
                 tracing::info!(group = self.id, upto, "entries are in use; the log is purged later");
                 return Ok(());
             }
@@ -528,12 +529,15 @@ impl Group {
     /// and reads the flushed position back.
     async fn take_snapshot(&self, before: Option<u64>) -> Result<Option<u64>, StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let begun = Instant::now();
         self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
         let taken = self.raft.wait(Some(STEP_MAX));
         match taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await {
             Ok(metrics) => Ok(metrics.snapshot.index()),
-            // The leader's snapshot is being installed instead, or the flush waits for space.
-            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().is_waiting() => Ok(None),
+            // The leader's snapshot is being installed instead, or the flush waited for space.
+            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
+                Ok(None)
+            }
             Err(error) => Err(failed(&error)),
         }
     }

@@ -1,4 +1,4 @@
-//! Calls of a follower to its leader: proposals, read indexes, and a question about its own part.
+//! Calls of a follower to its leader: proposals, read indexes, and questions about its membership.
 //!
 //! A proposal names the leadership that this member knows. The leader refuses it under another one, so an old
 //! proposal cannot enter the log of a later term. **A proposal that may have reached the leader is never sent
@@ -110,8 +110,8 @@ impl Group {
         }
     }
 
-    /// Returns the leader if it confirms that this node is a member no more, which this node may not have
-    /// received from the log. The leader is one of `nodes`, or one that they name.
+    /// Returns the leader if it confirms that this node was removed from the group. This node may not have
+    /// received the entry that removed it. The leader is one of `nodes`, or one that they name.
     pub(crate) async fn removed_by(&self, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
         let mut answers = self.ask_membership(nodes.clone()).await;
         let mut named: BTreeSet<NodeId> = answers.iter().filter_map(named_leader).collect();
@@ -120,7 +120,7 @@ impl Group {
         leader_that_removed(&answers)
     }
 
-    /// Asks all these nodes at once if this node is a member. Only the leader knows.
+    /// Asks all these nodes at once if this node is a member. Only the leader answers the question.
     async fn ask_membership(&self, mut nodes: BTreeSet<NodeId>) -> Vec<MembershipAnswer> {
         let Some(network) = &self.network else { return Vec::new() };
         nodes.retain(|node| node.get() != self.node);
@@ -144,7 +144,7 @@ impl Group {
     }
 }
 
-/// Answer of a node to the question if this node is a member.
+/// A node's reply to the question if this node is a member.
 struct MembershipAnswer {
     node: NodeId,
     reply: MemberReply,
@@ -158,8 +158,8 @@ fn named_leader(answer: &MembershipAnswer) -> Option<NodeId> {
     }
 }
 
-/// The leader that has removed this node. After a change of leaders two nodes may have answered: then none of
-/// them may have this node as a member.
+/// The leader that has removed this node. After a change of leaders two nodes may have answered as leaders:
+/// then both must confirm the removal.
 fn leader_that_removed(answers: &[MembershipAnswer]) -> Option<NodeId> {
     let confirmed = |answer: &MembershipAnswer| match &answer.reply {
         MemberReply::Membership(part) => Some((answer.node, part.is_member)),

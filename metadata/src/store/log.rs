@@ -20,7 +20,6 @@ use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
-use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -32,8 +31,9 @@ use std::time::Duration;
 
 /// Maximum number of requests in one write; the others go into the next write.
 const WRITE_REQUESTS_MAX: usize = 1024;
-/// Longest wait until RocksDB has removed a write-ahead log whose rows are in a table. It takes milliseconds.
-const REMOVAL_MAX: Duration = Duration::from_secs(10);
+/// Longest wait until RocksDB has removed a write-ahead log whose rows are in a table. It takes milliseconds,
+/// unless a copy of the store is being made.
+const REMOVAL_MAX: Duration = Duration::from_secs(60);
 const REMOVAL_POLL: Duration = Duration::from_millis(10);
 
 /// A change of the log store.
@@ -55,6 +55,8 @@ enum LogRequest {
 
 struct PendingLogWrite {
     writes: Vec<LogWrite>,
+    /// True to sync this and all writes before it, even if writes do not wait for syncs.
+    is_synced: bool,
     done: WriteCallback,
 }
 
@@ -203,7 +205,11 @@ impl LogStore {
 
     /// Enqueues writes; `done` is called when they are written, and synced.
     pub(crate) fn write(&self, writes: Vec<LogWrite>, done: WriteCallback) {
-        if let Err(refused) = self.writer.requests.send(LogRequest::Write(PendingLogWrite { writes, done }))
+        self.enqueue(PendingLogWrite { writes, is_synced: false, done });
+    }
+
+    fn enqueue(&self, pending: PendingLogWrite) {
+        if let Err(refused) = self.writer.requests.send(LogRequest::Write(pending))
             && let LogRequest::Write(PendingLogWrite { done, .. }) = refused.0
         {
             done(Err(io::Error::other("the log writer has stopped")));
@@ -280,6 +286,7 @@ impl LogStore {
         flush.set_wait(true);
         let (from, end) = (key(group, LogRowKind::Entry, 0), key(group, LogRowKind::Entry, end));
         self.space.repeat("the purge of the catalogue's log", LOG_MEMTABLE_BYTES, || {
+            self.sync()?;
             self.store.db.flush_opt(&flush)?;
             Ok(self.store.db.delete_file_in_range(from, end)?)
         })?;
@@ -295,17 +302,21 @@ impl LogStore {
         Ok(self.store.db.flush_opt(&flush)?)
     }
 
-    /// Syncs all writes so far to stable media, even if writes do not wait for syncs.
+    /// Syncs all writes so far to stable media, even if writes do not wait for syncs. Blocks, also while the
+    /// disk is full. The writing thread does it: a sync of a write-ahead log that a full disk has torn is a
+    /// fatal error for RocksDB, and so is a flush that replaces the log. It does not recover from that.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        let begun = Instant::now();
-        self.store.db.flush_wal(true)?;
-        self.figures.syncs.record(begun.elapsed());
-        Ok(())
+        let (sender, outcome) = channel();
+        let done: WriteCallback = Box::new(move |synced| drop(sender.send(synced)));
+        self.enqueue(PendingLogWrite { writes: Vec::new(), is_synced: true, done });
+        let synced = outcome.recv().unwrap_or_else(|_| Err(io::Error::other("the log writer has stopped")));
+        synced.map_err(|error| StoreError(error.to_string()))
     }
 
     /// Makes a copy of everything written in `dir`, which must not exist: with hard links if the file system
-    /// allows them.
+    /// allows them. Waits while the disk is full.
     pub(crate) fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        self.sync()?;
         Ok(Checkpoint::new(&self.store.db)?.create_checkpoint(dir)?)
     }
 
@@ -360,7 +371,7 @@ impl LogWriter {
         if self.failed.is_none()
             && let Err(error) = self.write_or_wait(&waiting)
         {
-            // A stop does not wait for space. Nobody was told that these writes exist.
+            // A stop does not wait for space. These writes are not acknowledged.
             if !(self.space.is_ended() && error.is_disk_full()) {
                 failed(&format!("failed to write the catalogue's log: {error}"));
             }
@@ -381,38 +392,10 @@ impl LogWriter {
             Err(refused) if refused.is_disk_full() => {}
             done => return done,
         }
-        let mut torn = self.files_with_writes()?;
         self.figures.sync_watch.watch(|| {
-            self.space.repeat("the catalogue's log", LOG_MEMTABLE_BYTES, || {
-                let written = self.write(waiting);
-                if written.is_err() {
-                    torn.extend(self.files_with_writes()?);
-                }
-                written
-            })?;
-            self.wait_for_removal(&torn)
+            self.space.repeat("the catalogue's log", LOG_MEMTABLE_BYTES, || self.write(waiting))?;
+            wait_for_removal(&self.dir, REMOVAL_MAX)
         })
-    }
-
-    /// The write-ahead logs that are not empty.
-    fn files_with_writes(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
-        let mut files = wal::files(&self.dir).map_err(|error| StoreError(error.to_string()))?;
-        files.retain(|file| file.metadata().is_ok_and(|found| found.len() > 0));
-        Ok(files.into_iter().collect())
-    }
-
-    /// Waits until write-ahead logs are removed, also after a power loss. One of them may end with a part of
-    /// the refused batch. A start would take that for damage if more than one write followed it.
-    fn wait_for_removal(&self, torn: &BTreeSet<PathBuf>) -> Result<(), StoreError> {
-        let begun = Instant::now();
-        while torn.iter().any(|file| file.exists()) {
-            if begun.elapsed() > REMOVAL_MAX {
-                tracing::warn!(?torn, "write-ahead logs of the catalogue's log are not removed yet");
-                break;
-            }
-            block_for(REMOVAL_POLL);
-        }
-        store_files::sync_dir(&self.dir).map_err(|error| StoreError(error.to_string()))
     }
 
     fn write(&self, waiting: &[PendingLogWrite]) -> Result<(), StoreError> {
@@ -431,7 +414,8 @@ impl LogWriter {
             }
         }
         let mut options = WriteOptions::default();
-        let sync = self.durability == Durability::Full;
+        let is_durable = self.durability == Durability::Full;
+        let sync = is_durable || waiting.iter().any(|request| request.is_synced);
         options.set_sync(sync);
         let begun = Instant::now();
         let write = || self.store.db.write_opt(batch, &options);
@@ -439,8 +423,49 @@ impl LogWriter {
         self.figures.bytes_appended.fetch_add(bytes, Ordering::Relaxed);
         if sync {
             self.figures.syncs.record(begun.elapsed());
+        }
+        if is_durable {
             self.synced.count(waiting.iter().flat_map(|request| &request.writes));
         }
         Ok(())
+    }
+}
+
+/// Waits until RocksDB has removed all write-ahead logs in `dir` but the newest one, also after a power loss.
+/// One of them may end with a part of a refused batch. A start would take that for damage if more than one
+/// write followed it.
+fn wait_for_removal(dir: &Path, longest: Duration) -> Result<(), StoreError> {
+    let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
+    let begun = Instant::now();
+    loop {
+        let mut files = wal::files(dir).map_err(at)?;
+        // A new one without a write is no successor yet.
+        files.retain(|file| file.metadata().is_ok_and(|found| found.len() > 0));
+        if files.len() <= 1 {
+            return store_files::sync_dir(dir).map_err(at);
+        }
+        if begun.elapsed() >= longest {
+            return Err(StoreError(format!("old write-ahead logs are not removed: {files:?}")));
+        }
+        block_for(REMOVAL_POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wait_for_removal;
+    use std::fs;
+    use std::time::Duration;
+
+    #[test]
+    fn a_batch_that_was_refused_is_not_answered_before_older_files_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        for (name, bytes) in [("999999.log", "torn"), ("1000000.log", "whole"), ("1000001.log", "")] {
+            fs::write(file(name), bytes).unwrap();
+        }
+        assert!(wait_for_removal(dir.path(), Duration::ZERO).is_err());
+        fs::remove_file(file("999999.log")).unwrap();
+        wait_for_removal(dir.path(), Duration::ZERO).unwrap();
     }
 }

@@ -8,6 +8,7 @@
 use crate::store_error::StoreError;
 use mlgw_common::time::{Instant, block_for};
 use mlgw_formats::store_files::file_system_free_bytes;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,13 +23,20 @@ const STUCK: Duration = Duration::from_secs(60);
 pub(crate) struct SpaceWaits {
     dir: PathBuf,
     waiting: AtomicUsize,
+    /// End of the last wait.
+    last_end: Mutex<Option<Instant>>,
     ended: AtomicBool,
 }
 
 impl SpaceWaits {
     /// Waits for space on the file system of `dir`.
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), waiting: AtomicUsize::new(0), ended: AtomicBool::new(false) }
+        Self {
+            dir: dir.to_owned(),
+            waiting: AtomicUsize::new(0),
+            last_end: Mutex::default(),
+            ended: AtomicBool::new(false),
+        }
     }
 
     /// Makes everything that waits fail, now and later: the catalogue stops.
@@ -46,6 +54,11 @@ impl SpaceWaits {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
+    /// True if anything waits for space, or has done so since a time.
+    pub(crate) fn has_waited_since(&self, begun: Instant) -> bool {
+        self.is_waiting() || self.last_end.lock().is_some_and(|end| end >= begun)
+    }
+
     /// Does what needs space, again and again while the disk is full. Blocks. `memtable_bytes` are those of
     /// the store, and `what` is for the log.
     ///
@@ -57,15 +70,14 @@ impl SpaceWaits {
         memtable_bytes: usize,
         mut act: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut done = act();
-        let Some(mut wait) = SpaceWait::begin(self, what, memtable_bytes, done.as_ref().err()) else {
-            return done;
-        };
-        while wait.is_to_repeat(done.as_ref().err()) {
+        let mut wait = SpaceWait::new(self, what, memtable_bytes);
+        loop {
+            let done = act();
+            if !wait.is_to_repeat(done.as_ref().err()) {
+                return done;
+            }
             block_for(PAUSE);
-            done = act();
         }
-        done
     }
 
     /// The same in an async task; `act` does not block for long.
@@ -78,15 +90,14 @@ impl SpaceWaits {
         memtable_bytes: usize,
         mut act: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut done = act();
-        let Some(mut wait) = SpaceWait::begin(self, what, memtable_bytes, done.as_ref().err()) else {
-            return done;
-        };
-        while wait.is_to_repeat(done.as_ref().err()) {
+        let mut wait = SpaceWait::new(self, what, memtable_bytes);
+        loop {
+            let done = act();
+            if !wait.is_to_repeat(done.as_ref().err()) {
+                return done;
+            }
             mlgw_common::time::sleep(PAUSE).await;
-            done = act();
         }
-        done
     }
 
     /// True if the file system has this much free space.
@@ -95,40 +106,37 @@ impl SpaceWaits {
     }
 }
 
-/// A wait for space.
+/// A wait for space. It begins when the disk is full.
 struct SpaceWait<'a> {
     waits: &'a SpaceWaits,
     what: &'a str,
     /// Free bytes with which the store recovers.
     needed_bytes: u64,
+    has_begun: bool,
     /// Time since which they are free.
     enough_since: Option<Instant>,
 }
 
 impl<'a> SpaceWait<'a> {
-    /// Begins a wait if the disk is full by this error.
-    fn begin(
-        waits: &'a SpaceWaits,
-        what: &'a str,
-        memtable_bytes: usize,
-        error: Option<&StoreError>,
-    ) -> Option<Self> {
-        let error = error.filter(|error| error.is_disk_full())?;
-        tracing::error!(%error, dir = %waits.dir.display(),
-            "the disk is full: {what} waits for space; delete data, or free space otherwise");
-        waits.waiting.fetch_add(1, Ordering::AcqRel);
+    const fn new(waits: &'a SpaceWaits, what: &'a str, memtable_bytes: usize) -> Self {
         // More than RocksDB compares with, for what is written meanwhile.
         let needed_bytes = (memtable_bytes as u64).saturating_mul(2);
-        Some(Self { waits, what, needed_bytes, enough_since: None })
+        Self { waits, what, needed_bytes, has_begun: false, enough_since: None }
     }
 
     /// True if the last attempt failed because the disk is full, and there is a reason for a further one.
     fn is_to_repeat(&mut self, error: Option<&StoreError>) -> bool {
         let Some(error) = error else {
-            tracing::info!("{} goes on: the disk has space again", self.what);
+            if self.has_begun {
+                tracing::info!("{} goes on: the disk has space again", self.what);
+            }
             return false;
         };
-        if !error.is_disk_full() || self.waits.is_ended() {
+        if !error.is_disk_full() {
+            return false;
+        }
+        self.begin(error);
+        if self.waits.is_ended() {
             return false;
         }
         if !self.waits.has_free(self.needed_bytes) {
@@ -137,11 +145,22 @@ impl<'a> SpaceWait<'a> {
         }
         self.enough_since.get_or_insert_with(Instant::now).elapsed() < STUCK
     }
+
+    fn begin(&mut self, error: &StoreError) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            tracing::error!(%error, dir = %self.waits.dir.display(),
+                "the disk is full: {} waits for space; delete data, or free space otherwise", self.what);
+            self.waits.waiting.fetch_add(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Drop for SpaceWait<'_> {
     fn drop(&mut self) {
-        self.waits.waiting.fetch_sub(1, Ordering::AcqRel);
+        if self.has_begun {
+            *self.waits.last_end.lock() = Some(Instant::now());
+            self.waits.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -149,9 +168,11 @@ impl Drop for SpaceWait<'_> {
 pub(crate) mod tests {
     use super::{STUCK, SpaceWaits};
     use crate::store_error::StoreError;
+    use mlgw_common::time::Instant;
     use std::io::{BufRead as _, BufReader};
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
+    use tokio::time::advance;
 
     /// A disk of a few megabytes, in a mount namespace that another process holds.
     pub(crate) struct SmallDisk {
@@ -225,6 +246,8 @@ pub(crate) mod tests {
     async fn only_what_a_full_disk_refuses_is_repeated_and_not_for_ever_when_there_is_space() {
         let dir = tempfile::tempdir().unwrap();
         let waits = SpaceWaits::new(dir.path());
+        let begun = Instant::now();
+        assert!(!waits.has_waited_since(begun));
         // No disk has so much space, so the store is waited for longer than a stuck one.
         let beyond = usize::try_from(STUCK.as_millis()).unwrap();
         let (_, succeeded) = attempts(&waits, usize::MAX, u32::try_from(beyond).unwrap()).await;
@@ -237,6 +260,9 @@ pub(crate) mod tests {
             Err::<(), _>(StoreError("IO error: Input/output error".to_owned()))
         });
         assert!(failed.is_err() && failures == 1 && !waits.is_waiting());
+        assert!(waits.has_waited_since(begun), "a wait that has ended counts for what it delayed");
+        advance(STUCK).await;
+        assert!(!waits.has_waited_since(Instant::now()));
         waits.end();
         assert_eq!(attempts(&waits, usize::MAX, u32::MAX).await, (1, false), "the catalogue stops");
     }

@@ -95,7 +95,8 @@ pub(crate) fn records_after_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
 pub(super) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<_> = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
-    files.sort();
+    // The numbers in their names have six digits or more.
+    files.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
     Ok(files)
 }
 
@@ -177,4 +178,17 @@ pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
         WriteBatch::from_data(record).iterate(&mut found);
     }
     found.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::files;
+
+    #[test]
+    fn files_are_in_the_order_of_their_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["000007.log", "999999.log", "1000000.log"];
+        names.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        assert_eq!(files(dir.path()).unwrap(), names.map(|name| dir.path().join(name)));
+    }
 }

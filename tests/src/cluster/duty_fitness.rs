@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::duty::put_until_served;
 use mlgw_common::time::{Instant, block_for};
 
+use super::duty::put_until_served;
 use super::testbed::{FIRST, TestCluster, wait_at_most};
 use crate::content::TestContent;
 use crate::server::ServerSetup;

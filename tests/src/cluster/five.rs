@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::Method;
 use serde_json::Value;
 
-use super::rows::check_store;
+use super::rows::{COMPARISONS_MAX, check_store, checked_groups, rows_of_killed};
 use super::segment_files::MINUTELY_MAX;
 use super::testbed::{
-    FIRST, SPREAD, STORAGE, SYSTEM_GROUP, TestCluster, assert_reads_before, content_of, node_of,
+    FIRST, SPREAD, STORAGE, SYSTEM_GROUP, TestCluster, TestMember, assert_reads_before, content_of, node_of,
     until_served, wait_at_most, wait_until,
 };
 use super::view::ClusterView;
@@ -42,8 +42,6 @@ const SET_NODES: usize = 3;
 /// Longest wait until the sets are as they should be: each move of a group waits until nodes have answered
 /// for a while.
 const MOVES_MAX: Duration = Duration::from_secs(240);
-/// Comparisons of the rows, which a background task may change between the ends of two nodes.
-const COMPARISONS_MAX: usize = 5;
 
 /// Settings for many segments.
 fn small_segments(setup: ServerSetup) -> ServerSetup {
@@ -136,6 +134,11 @@ fn nodes_of_groups(view: &ClusterView) -> BTreeMap<u32, BTreeSet<usize>> {
     view.sets.iter().flat_map(of_set).collect()
 }
 
+/// The nodes of the first set.
+fn home_nodes(view: &ClusterView) -> BTreeSet<usize> {
+    view.sets.first().map(|set| set.nodes.iter().copied().collect()).unwrap_or_default()
+}
+
 /// Asserts that the nodes of each set are three of these, and vote in the groups of the set.
 fn assert_sets(cluster: &TestCluster, nodes: &[usize]) {
     let view = cluster.view(FIRST);
@@ -156,6 +159,27 @@ fn assert_sets(cluster: &TestCluster, nodes: &[usize]) {
             })
         });
     }
+}
+
+/// Asserts that nodes of the first set, which have the rows of all keys, forward changes of a key to the
+/// nodes of its group's set, which store the bytes.
+fn assert_stored_in_sets(cluster: &TestCluster) {
+    let view = cluster.view(FIRST);
+    let (of_groups, homes) = (nodes_of_groups(&view), home_nodes(&view));
+    let mut forwarded = 0;
+    // The buckets are made in the order of the groups.
+    for (group, bucket) in (1_u32..).zip(SPREAD) {
+        let of_set = &of_groups[&group];
+        for id in homes.difference(of_set) {
+            let (client, target) = (cluster.client(*id), format!("/{bucket}/in-its-set-{id}"));
+            wait_until(&format!("{target} is stored by one of the nodes {of_set:?}"), || {
+                let put = cluster.block_on(client.call(Method::PUT, &target, &[], full_body("")));
+                put.is_ok_and(|answer| of_set.contains(&node_of(&answer)))
+            });
+            forwarded += 1;
+        }
+    }
+    assert!(forwarded > 0, "a home node is not in the set of a group: {:?}", view.sets);
 }
 
 async fn put_in(client: &S3TestClient, bucket: &str, key: &str) {
@@ -219,12 +243,13 @@ fn assert_all_serve(cluster: &TestCluster, nodes: &[usize], label: &str) -> bool
     })
 }
 
-/// Asserts that the nodes of the set of each group have the same rows of it. They are killed and started
-/// again.
+/// Asserts that the nodes of the set of each group, and those of the first set, have the same rows of it. All
+/// of them are killed and started again.
 fn assert_same_rows(cluster: &mut TestCluster, nodes: &[usize]) {
     let mut found = BTreeMap::new();
     for _ in 0..COMPARISONS_MAX {
-        let of_groups = nodes_of_groups(&cluster.view(FIRST));
+        let view = cluster.view(FIRST);
+        let (of_groups, homes) = (nodes_of_groups(&view), home_nodes(&view));
         let groups: Vec<u32> = of_groups.keys().copied().chain([SYSTEM_GROUP]).collect();
         wait_until("no member lacks a part of the log", || {
             groups.iter().all(|group| {
@@ -232,22 +257,15 @@ fn assert_same_rows(cluster: &mut TestCluster, nodes: &[usize]) {
                 led.is_some_and(|led| led.members.iter().all(|member| member.lag_bytes == 0))
             })
         });
-        // None may change anything while the others end.
-        nodes.iter().for_each(|id| cluster.pause(*id));
-        nodes.iter().for_each(|id| cluster.kill(*id));
-        let rows: BTreeMap<usize, Value> =
-            nodes.iter().map(|id| (*id, group_rows(&check_store(cluster.member(*id)).0))).collect();
-        nodes.iter().for_each(|id| cluster.spawn(*id));
-        nodes.iter().for_each(|id| cluster.until_ready(*id));
+        let rows_of = |member: &TestMember| group_rows(&check_store(member).0);
+        let rows = rows_of_killed(cluster, nodes, rows_of, TestCluster::spawn);
         cluster.until_led();
         let all = BTreeSet::from_iter(nodes.iter().copied());
-        found = groups
-            .iter()
-            .map(|group| {
-                let members = of_groups.get(group).unwrap_or(&all);
-                (*group, members.iter().map(|id| rows[id][group.to_string()].clone()).collect::<Vec<_>>())
-            })
-            .collect();
+        let of_group = |group: &u32| {
+            let members = of_groups.get(group).map_or_else(|| all.clone(), |of_set| of_set | &homes);
+            (*group, members.iter().map(|id| rows[id][group.to_string()].clone()).collect::<Vec<_>>())
+        };
+        found = groups.iter().map(of_group).collect();
         if found.values().all(|rows| !rows[0].is_null() && rows.iter().all(|of| *of == rows[0])) {
             return;
         }
@@ -257,11 +275,7 @@ fn assert_same_rows(cluster: &mut TestCluster, nodes: &[usize]) {
 
 /// Number and digest of the rows of each group, by its id, from the output of `mlgw store check`.
 fn group_rows(output: &str) -> Value {
-    // The document may be followed by a message.
-    let mut documents = serde_json::Deserializer::from_str(output).into_iter::<Value>();
-    let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{output}"));
-    let groups = document["groups"].as_array().unwrap_or_else(|| panic!("{output}"));
-    groups.iter().map(|rows| (rows["group"].to_string(), rows.clone())).collect()
+    checked_groups(output).into_iter().map(|rows| (rows["group"].to_string(), rows)).collect()
 }
 
 /// Starts a writer through each node that reads through the others.
@@ -307,6 +321,7 @@ fn three_nodes_become_five_and_then_four_while_clients_write_through_each_of_the
     assert!(status == Some(0) && output.contains("5 sets; no group is moving\n"), "{output}");
     writers.iter().for_each(|(_, writer)| writer.until_more());
     assert!(assert_all_serve(&cluster, &FIVE, "five"), "no node has the groups of all keys, but for set 0");
+    assert_stored_in_sets(&cluster);
 
     run(&cluster, &["drain", "4"]);
     until_moved(&cluster, "node 4 is in no set", |view| {

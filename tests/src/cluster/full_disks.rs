@@ -26,6 +26,8 @@ const REFUSALS: usize = 3;
 const OBJECTS_MAX: u64 = 400;
 /// Longest time until a request ends. It is reached only if something is broken.
 const END_MAX: Duration = Duration::from_secs(60);
+/// The node whose disk is a mount of the test.
+const MOUNTED: usize = 3;
 /// Duration of each sync of a slow disk.
 const SLOW_SYNC: Duration = Duration::from_millis(1_500);
 
@@ -44,6 +46,16 @@ fn one_small_node(setup: ServerSetup) -> ServerSetup {
 /// The same, with little space on every node.
 fn small_nodes(setup: ServerSetup) -> ServerSetup {
     small_segments(setup).with("hot.capacity", "64MiB")
+}
+
+/// Makes a cluster of three storage nodes. The last one has its directory on the mount, and leads a group.
+fn three_with_mount(mount: &Mount) -> TestCluster {
+    let mut cluster = TestCluster::first();
+    cluster.join("storage");
+    cluster.join_at(mount.path());
+    cluster.until_settled();
+    assert!(!cluster.groups_led_by(MOUNTED).is_empty(), "it leads before");
+    cluster
 }
 
 fn content(id: u64) -> TestContent {
@@ -76,6 +88,12 @@ fn is_full(cluster: &TestCluster, by: usize, node: usize) -> bool {
     findings.iter().any(|finding| finding.what.starts_with(&begin) && finding.what.contains(" is full: "))
 }
 
+/// True if the first node has another leader than this one for each group.
+fn leads_nothing(cluster: &TestCluster, node: usize) -> bool {
+    let is_other = |leader: Option<usize>| leader.is_some_and(|leader| leader != node);
+    cluster.view(FIRST).groups.into_iter().all(|group| is_other(group.leader))
+}
+
 #[test]
 fn a_full_node_leads_nothing_while_the_others_store_and_recovers_after_deletes() {
     let cluster = TestCluster::three_with(one_small_node);
@@ -86,10 +104,7 @@ fn a_full_node_leads_nothing_while_the_others_store_and_recovers_after_deletes()
         cluster.block_on(until_served("a write", async || put_content(&first, stored).await));
         stored += 1;
     }
-    wait_until("the full node leads nothing", || {
-        let leaders = cluster.view(FIRST).groups.into_iter().map(|group| group.leader);
-        leaders.into_iter().all(|leader| leader.is_some_and(|leader| leader != SMALL))
-    });
+    wait_until("the full node leads nothing", || leads_nothing(&cluster, SMALL));
     cluster.block_on(async {
         for id in stored..stored + AFTERWARDS {
             until_served("a write beside a full node", async || put_content(&first, id).await).await;
@@ -161,13 +176,9 @@ fn when_all_nodes_are_full_deletes_go_on_and_free_space() {
 
 #[test]
 fn a_node_whose_disk_has_no_free_byte_goes_on_and_stores_again_later() {
-    const FULL: usize = 3;
     let mount = Mount::new();
-    let mut cluster = TestCluster::first();
-    cluster.join("storage");
-    cluster.join_at(mount.path());
-    cluster.until_settled();
-    let (first, full) = (cluster.client(FIRST), cluster.client(FULL));
+    let mut cluster = three_with_mount(&mount);
+    let (first, full) = (cluster.client(FIRST), cluster.client(MOUNTED));
     let put_some = |ids: std::ops::Range<u64>| {
         cluster.block_on(async {
             for id in ids {
@@ -179,7 +190,8 @@ fn a_node_whose_disk_has_no_free_byte_goes_on_and_stores_again_later() {
 
     mount.disk().set_trouble(DiskTrouble::Full { free_bytes: 0 });
     put_some(4..12);
-    wait_until("the full node is named", || is_full(&cluster, FIRST, FULL));
+    wait_until("the full node is named", || is_full(&cluster, FIRST, MOUNTED));
+    wait_until("the full node leads nothing", || leads_nothing(&cluster, MOUNTED));
     put_some(12..20);
     cluster.block_on(async {
         assert_stored(&full, 0..20).await;
@@ -191,28 +203,23 @@ fn a_node_whose_disk_has_no_free_byte_goes_on_and_stores_again_later() {
         delete(&full, 0).await;
     });
     mount.disk().set_trouble(DiskTrouble::None);
-    wait_at_most(MINUTELY_MAX, "the node has space again", || !is_full(&cluster, FIRST, FULL));
+    wait_at_most(MINUTELY_MAX, "the node has space again", || !is_full(&cluster, FIRST, MOUNTED));
     cluster.until_settled();
     cluster.block_on(async {
         until_served("a write", async || put_content(&full, 20).await).await;
         assert_stored(&full, 1..21).await;
     });
-    assert_eq!(cluster.take_ended(FULL), None, "the process goes on");
+    assert_eq!(cluster.take_ended(MOUNTED), None, "the process goes on");
     // The processes end before the disk is unmounted.
-    cluster.stop(FULL);
+    cluster.stop(MOUNTED);
     drop(cluster);
     drop(mount);
 }
 
 #[test]
 fn a_node_with_slow_syncs_leads_nothing_and_is_not_ready() {
-    const SLOW: usize = 3;
     let mount = Mount::new();
-    let mut cluster = TestCluster::first();
-    cluster.join("storage");
-    cluster.join_at(mount.path());
-    cluster.until_settled();
-    assert!(!cluster.groups_led_by(SLOW).is_empty(), "it leads before");
+    let mut cluster = three_with_mount(&mount);
 
     mount.disk().slow_down(SLOW_SYNC);
     let client = cluster.client(FIRST);
@@ -221,20 +228,21 @@ fn a_node_with_slow_syncs_leads_nothing_and_is_not_ready() {
         // Its log is synced as long as there are changes.
         let key = format!("slow-{}", begun.elapsed().as_millis());
         cluster.block_on(until_served("a write", async || put(&client, &key).await));
-        let view = cluster.view(FIRST);
-        let leads = view.groups.iter().any(|group| group.leader.is_none_or(|leader| leader == SLOW));
-        let named = view.findings.iter().any(|finding| finding.what.starts_with("Syncs of node 3 "));
-        let ready = get_text(cluster.process(SLOW).admin, "/readyz").expect("an answer");
-        !leads && named && ready.starts_with("HTTP/1.1 503") && ready.contains("syncs")
+        let findings = cluster.view(FIRST).findings;
+        let is_named = findings.iter().any(|finding| finding.what.starts_with("Syncs of node 3 "));
+        let ready = get_text(cluster.process(MOUNTED).admin, "/readyz").expect("an answer");
+        let is_unready = ready.starts_with("HTTP/1.1 503") && ready.contains("syncs");
+        leads_nothing(&cluster, MOUNTED) && is_named && is_unready
     });
 
     mount.disk().slow_down(Duration::ZERO);
     wait_until("the node is ready again", || {
-        get_text(cluster.process(SLOW).admin, "/readyz").is_ok_and(|ready| ready.starts_with("HTTP/1.1 200"))
+        let ready = get_text(cluster.process(MOUNTED).admin, "/readyz");
+        ready.is_ok_and(|ready| ready.starts_with("HTTP/1.1 200"))
     });
     cluster.until_settled();
     // The processes end before the disk is unmounted.
-    cluster.stop(SLOW);
+    cluster.stop(MOUNTED);
     drop(cluster);
     drop(mount);
 }

@@ -1,5 +1,7 @@
-//! Compares the rows of all members of a cluster: members that applied the same log differently would have
-//! other ones.
+//! Compares the rows of members of a cluster: members that applied the same log differently would have other
+//! ones.
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -7,7 +9,7 @@ use super::testbed::{TestCluster, TestMember, wait_until};
 
 /// Comparisons of the rows. A command of a background task may have reached one node and not another one when
 /// they were killed, so the comparison is repeated.
-const COMPARISONS_MAX: usize = 5;
+pub(super) const COMPARISONS_MAX: usize = 5;
 
 /// Kills all storage nodes at once, reads their rows by `rows_of`, and starts them again by `spawn`. Asserts
 /// that the rows are equal.
@@ -17,21 +19,33 @@ pub(super) fn assert_same_rows(
     spawn: impl Fn(&mut TestCluster, usize),
 ) {
     let storage = cluster.storage().to_vec();
-    let mut found = Vec::new();
+    let mut found = BTreeMap::new();
     for _ in 0..COMPARISONS_MAX {
         wait_until("every node lacks nothing", || storage.iter().all(|id| cluster.is_caught_up(*id)));
-        // None may change anything while the others end.
-        storage.iter().for_each(|id| cluster.pause(*id));
-        storage.iter().for_each(|id| cluster.kill(*id));
-        found = storage.iter().map(|id| rows_of(cluster.member(*id))).collect();
-        storage.iter().for_each(|id| spawn(cluster, *id));
-        storage.iter().for_each(|id| cluster.until_ready(*id));
+        found = rows_of_killed(cluster, &storage, &rows_of, &spawn);
         cluster.until_settled();
-        if found.iter().all(|rows| *rows == found[0]) {
+        if found.values().all(|rows| *rows == found[&storage[0]]) {
             return;
         }
     }
-    panic!("the nodes {storage:?} have different rows: {found:#?}");
+    panic!("the nodes have different rows: {found:#?}");
+}
+
+/// Kills these nodes at once, reads their rows by `rows_of`, and starts them again by `spawn`. Returns the
+/// rows by node.
+pub(super) fn rows_of_killed(
+    cluster: &mut TestCluster,
+    nodes: &[usize],
+    rows_of: impl Fn(&TestMember) -> Value,
+    spawn: impl Fn(&mut TestCluster, usize),
+) -> BTreeMap<usize, Value> {
+    // None may change anything while the others end.
+    nodes.iter().for_each(|id| cluster.pause(*id));
+    nodes.iter().for_each(|id| cluster.kill(*id));
+    let rows = nodes.iter().map(|id| (*id, rows_of(cluster.member(*id)))).collect();
+    nodes.iter().for_each(|id| spawn(cluster, *id));
+    nodes.iter().for_each(|id| cluster.until_ready(*id));
+    rows
 }
 
 /// Runs `mlgw store check` for the directory of a node that does not run. Returns its output and its exit
@@ -41,12 +55,18 @@ pub(super) fn check_store(member: &TestMember) -> (String, Option<i32>) {
     member.setup.store(&["check", data_dir, "--output", "json"])
 }
 
-/// Returns number and digest of the rows of each group from the output of [`check_store`].
+/// Returns number and digest of the rows of each group from the output of [`check_store`]. Panics if there
+/// are fewer groups than any cluster has.
 pub(super) fn checked_rows(output: &str) -> Value {
+    let groups = checked_groups(output);
+    assert!(groups.len() >= 4, "{output}");
+    Value::from(groups)
+}
+
+/// Returns number and digest of the rows of each group on the node, from the output of [`check_store`].
+pub(super) fn checked_groups(output: &str) -> Vec<Value> {
     // The document may be followed by a message.
     let mut documents = serde_json::Deserializer::from_str(output).into_iter::<Value>();
     let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{output}"));
-    let groups = document["groups"].clone();
-    assert!(groups.as_array().is_some_and(|groups| groups.len() >= 4), "{output}");
-    groups
+    document["groups"].as_array().unwrap_or_else(|| panic!("{output}")).clone()
 }

@@ -18,6 +18,8 @@ mod rate;
 mod read;
 mod retry;
 pub mod s3;
+#[cfg(test)]
+mod test_origin;
 mod write;
 
 pub use digest::Md5Check;

@@ -343,7 +343,7 @@ impl HotTier {
                 }
                 // The body's segment was sealed in the meantime because it was idle or finished, or this node
                 // has left the set: the body gets another.
-                Err(queue::QueueClosed) if own.is_some() || lanes.has_left(&lane) => {}
+                Err(queue::QueueClosed) if lanes.is_replaced(&lane) => {}
                 Err(queue::QueueClosed) => return Err(AppendError::Stopping),
             }
         }
@@ -607,7 +607,7 @@ impl HotTierInner {
                     admitted.transfer_to_writer();
                     return wait_stored(answer).await;
                 }
-                Err(queue::QueueClosed) if self.writer_queues.has_left(&lane) => {}
+                Err(queue::QueueClosed) if self.writer_queues.is_replaced(&lane) => {}
                 Err(queue::QueueClosed) => return Err(AppendError::Stopping),
             }
         }

@@ -329,6 +329,23 @@ fn a_rebalance_waits_for_a_node_that_does_not_answer_instead_of_moving_groups_to
 }
 
 #[test]
+fn a_rebalance_does_not_end_before_a_node_without_a_place_answers() {
+    let mut world = SetWorld::new(6, 3);
+    (world.is_rebalancing, world.silent) = (true, [NodeId(6)].into());
+    for _ in 0..100 {
+        world.complete_moves();
+        let step = world.next();
+        world.carry_out(&step);
+    }
+    assert_eq!(world.sets.len(), 6, "the other nodes have theirs");
+    assert_eq!(world.next(), SetStep::Wait(SetWait::Silent { node: NodeId(6) }));
+    world.silent.clear();
+    world.finish();
+    let places = world.sets.values().filter(|set| set.nodes.contains(&6)).count();
+    assert!(places > 1, "{:?}", world.sets);
+}
+
+#[test]
 fn the_node_that_replaces_another_one_takes_its_places_in_the_sets() {
     let mut world = with_two_sets([3, 4, 5]);
     world.sets.insert(2, NodeSet { id: 2, nodes: vec![4, 5, 2], changes: 1 });

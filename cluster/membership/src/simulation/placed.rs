@@ -110,7 +110,7 @@ impl PlacedWorld {
         self.learning = if self.rng.bool() { former } else { self.draw(guests) };
     }
 
-    /// A node is drained, removed, or stays again: one that was removed stands for a new one.
+    /// A node is drained, removed, or active again: a removed node that is active again models a new one.
     fn change_state(&mut self) {
         let node = NodeId(self.rng.u64(1..=NODES));
         let active = self.states.values().filter(|state| **state == NodeState::Active).count();
@@ -148,7 +148,7 @@ impl PlacedWorld {
             allowed.map_err(|why| {
                 format!("{why}: {step:?} with {:?} in {:?}", self.raft.membership(), self.set)
             })?;
-            self.carry_out(step);
+            self.raft.carry_out(step, self.now_ms);
         }
         self.raft.violation.clone().map_or(Ok(()), Err)
     }
@@ -221,20 +221,6 @@ impl PlacedWorld {
         require(!new.iter().any(lacks), "a node that lacks bytes gets a vote")?;
         let leader = self.raft.leader.ok_or("there is no leader")?;
         require(after.contains(&leader), "the leader leaves without a transfer")
-    }
-
-    fn carry_out(&mut self, step: MemberStep) {
-        match step {
-            MemberStep::Idle | MemberStep::Wait(_) | MemberStep::RecordRemoval(_) => {}
-            MemberStep::AddLearner(node) => self.raft.change_learners(|learners| {
-                learners.insert(node);
-            }),
-            MemberStep::RemoveLearner(node) => self.raft.change_learners(|learners| {
-                learners.remove(&node);
-            }),
-            MemberStep::ChangeVoters(change) => self.raft.change_voters(change.voters),
-            MemberStep::TransferLeader { to } => self.raft.transfer(to, self.now_ms),
-        }
     }
 
     /// Checks the membership after a long calm.

@@ -4,6 +4,7 @@
 //! A change of the membership is carried out as it is requested, also when a correct Raft would refuse it:
 //! the decisions must not rely on a refusal.
 
+use crate::decision::MemberStep;
 use crate::facts::SystemMembership;
 use fastrand::Rng;
 use mlgw_common::NodeId;
@@ -205,7 +206,7 @@ impl SimRaft {
     }
 
     /// Transfers the leadership to a node that has everything.
-    pub(super) fn transfer(&mut self, to: NodeId, now_ms: u64) {
+    fn transfer(&mut self, to: NodeId, now_ms: u64) {
         if self.is_up(to) && self.lag(to) == 0 && self.can_win(to) {
             self.lead(to, now_ms);
         }
@@ -245,8 +246,23 @@ impl SimRaft {
         self.committed.extend(terms);
     }
 
+    /// Carries out a step. The record of a removal is no entry of this log.
+    pub(super) fn carry_out(&mut self, step: MemberStep, now_ms: u64) {
+        match step {
+            MemberStep::Idle | MemberStep::Wait(_) | MemberStep::RecordRemoval(_) => {}
+            MemberStep::AddLearner(node) => self.change_learners(|learners| {
+                learners.insert(node);
+            }),
+            MemberStep::RemoveLearner(node) => self.change_learners(|learners| {
+                learners.remove(&node);
+            }),
+            MemberStep::ChangeVoters(change) => self.change_voters(change.voters),
+            MemberStep::TransferLeader { to } => self.transfer(to, now_ms),
+        }
+    }
+
     /// Begins a change of the voters, or finishes the one that an earlier leader left.
-    pub(super) fn change_voters(&mut self, voters: BTreeSet<NodeId>) {
+    fn change_voters(&mut self, voters: BTreeSet<NodeId>) {
         let (Some(leader), Some(before)) = (self.leader, self.membership()) else { return };
         let learners = &before.members() - &voters;
         let after = SystemMembership { voters, outgoing: None, learners };
@@ -261,7 +277,7 @@ impl SimRaft {
         self.running = Some(after);
     }
 
-    pub(super) fn change_learners(&mut self, change: impl FnOnce(&mut BTreeSet<NodeId>)) {
+    fn change_learners(&mut self, change: impl FnOnce(&mut BTreeSet<NodeId>)) {
         let (Some(leader), Some(mut membership)) = (self.leader, self.membership()) else { return };
         change(&mut membership.learners);
         self.append(leader, Some(membership));

@@ -148,8 +148,7 @@ impl World {
             let lag = if *node == leader { Some(0) } else { self.raft.known_lag(*node) };
             let lag_bytes = lag.map(|entries| entries as u64 * ENTRY_BYTES);
             let SimRecord { role, state } = *record;
-            let (place, is_in_set, has_all_groups) = (MemberPlace::Votes, false, true);
-            let is_held = false;
+            let (place, is_in_set, has_all_groups, is_held) = (MemberPlace::Votes, false, true, false);
             let facts =
                 MemberFacts { role, state, place, is_in_set, has_all_groups, is_held, contact, lag_bytes };
             (*node, facts)
@@ -189,23 +188,13 @@ impl World {
         if !matches!(step, MemberStep::Idle | MemberStep::Wait(_)) {
             self.trace.push(format!("{step:?}"));
         }
-        match step {
-            MemberStep::Idle | MemberStep::Wait(_) => {}
-            MemberStep::AddLearner(node) => self.raft.change_learners(|learners| {
-                learners.insert(node);
-            }),
-            MemberStep::RemoveLearner(node) => self.raft.change_learners(|learners| {
-                learners.remove(&node);
-            }),
-            MemberStep::ChangeVoters(change) => self.raft.change_voters(change.voters),
-            MemberStep::TransferLeader { to } => self.raft.transfer(to, self.now_ms),
-            MemberStep::RecordRemoval(node) => {
-                if let Some(record) = self.records.get_mut(&node).filter(|_| self.raft.can_commit()) {
-                    record.state = NodeState::Removed;
-                    self.raft.set_up(node, false, self.now_ms);
-                }
-            }
+        if let MemberStep::RecordRemoval(node) = step
+            && let Some(record) = self.records.get_mut(&node).filter(|_| self.raft.can_commit())
+        {
+            record.state = NodeState::Removed;
+            self.raft.set_up(node, false, self.now_ms);
         }
+        self.raft.carry_out(step, self.now_ms);
     }
 
     /// A joining node that has caught up reports that it serves.

@@ -317,6 +317,24 @@ fn one_node_becomes_the_owner_of_all_segments_of_a_removed_node_at_upstreams() {
 }
 
 #[test]
+fn segments_at_an_upstream_keep_their_owner_when_sets_change() {
+    let views = |nodes: Vec<StorageNode>| {
+        let sets = [(0, [2, 3, 4]), (1, [3, 4, 5])];
+        StorageViews::new(nodes, sets.map(|(set, nodes)| (set, nodes.map(NodeId).to_vec())))
+    };
+    for set in [0, 1] {
+        let facts = SegmentFacts { set, is_at_upstream: true, ..segment(1, &[1], &[]) };
+        let heirs = |nodes: Vec<StorageNode>| -> Vec<u64> {
+            let (views, facts) = (views(nodes), std::slice::from_ref(&facts));
+            (1..=5).filter(|own| !tasks_by(*own, &views, facts).is_empty()).collect()
+        };
+        assert_eq!(heirs(nodes(5, &[])), [0; 0], "set {set}: the prefix belongs to node 1");
+        assert_eq!(heirs(leaving(nodes(5, &[]), &[1])), [2], "set {set}: the first node with all groups");
+        assert_eq!(heirs(leaving(without(nodes(5, &[]), &[1]), &[2])), [3], "set {set}");
+    }
+}
+
+#[test]
 fn the_owner_drops_replicas_of_removed_nodes() {
     let facts = segment(1, &[1, 2, 3, 4], &[]);
     let left = without(nodes(4, &[]), &[3]);

@@ -11,7 +11,7 @@ pub struct Rebalance {
     /// Time of the request, milliseconds since the epoch.
     #[prost(int64, tag = "1")]
     pub requested_ms: i64,
-    /// Who requested it.
+    /// Name of the requester.
     #[prost(string, tag = "2")]
     pub by: String,
 }

@@ -4,6 +4,10 @@
 //! and then removes the record. After any failure the attempt is repeated from the lookup, without limit. A
 //! power failure between the two leaves a write at the origin together with its record: the next lookup finds
 //! its mark.
+//!
+//! The origin may execute an attempt that it did not answer after a later attempt has succeeded. The
+//! condition then fails, unless the next write of the key has made it true again, as a delete does for a new
+//! object. So the next write of the key is not sent before that time is over.
 
 use super::WriteBackSender;
 use super::judge::{JudgedWrite, WriteBackVerdict, judge};
@@ -28,6 +32,7 @@ use mlgw_wire::origin_headers::OriginHeaders;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Pauses after failures. They double up to five seconds: all concurrent retries together request an
 /// unavailable origin some six times a second.
@@ -76,17 +81,26 @@ async fn drive(inner: Arc<WriteBackSender>, queue: Arc<WriteBackQueue>) {
         let Ok(slot) = queue.limits().slots.clone().acquire_owned().await else { return };
         let (inner, queue, stop) = (inner.clone(), queue.clone(), inner.stop.clone());
         inner.tasks.clone().spawn(async move {
-            let sent = async {
-                let tried = inner.attempt(&queue, &write, 0).await;
-                drop(slot);
-                inner.retry_until_done(&queue, &write, tried).await;
-            };
-            stop.run_until_cancelled(sent).await;
+            stop.run_until_cancelled(inner.send(&queue, &write, slot)).await;
         });
     }
 }
 
 impl WriteBackSender {
+    /// Sends a write until it is done or needs an operator's decision. While the origin may still execute an
+    /// earlier write of the key that it did not answer, the slot is free for other writes.
+    async fn send(&self, queue: &WriteBackQueue, write: &DirtyWrite, mut slot: OwnedSemaphorePermit) {
+        if let Some(pause) = queue.bucket_at_origin().unanswered_for(&write.facts.key) {
+            drop(slot);
+            mlgw_common::time::sleep(pause).await;
+            let Ok(free) = queue.limits().slots.clone().acquire_owned().await else { return };
+            slot = free;
+        }
+        let tried = self.attempt(queue, write, 0).await;
+        drop(slot);
+        self.retry_until_done(queue, write, tried).await;
+    }
+
     /// Continues after the first attempt until the write is done or needs an operator's decision.
     async fn retry_until_done(
         &self,

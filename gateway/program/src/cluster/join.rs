@@ -58,7 +58,7 @@ pub(crate) struct JoinArgs {
 /// Role of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum JoinRole {
-    /// Member of all groups, with the metadata of all objects.
+    /// Stores metadata and segments of objects.
     Storage,
     /// Member of the system group alone, which forwards requests.
     Gateway,

@@ -265,7 +265,7 @@ async fn delete_entry(
         return delete(gateway, request, remote_backed, queue, key, after).await;
     }
     let _turn = condition_turn(queue, &key).await?;
-    wait_for_queue(remote_backed, Some(&key)).await?;
+    wait_to_change(remote_backed, Some(&key)).await?;
     delete_one(request, remote_backed, entry).await
 }
 
@@ -283,9 +283,9 @@ pub(super) async fn condition_turn(queue: &WriteBackQueue, key: &ObjectKey) -> R
     })
 }
 
-/// Waits until a request may go through: the origin has all writes that were acknowledged before. Requests
-/// that neither show nor change the namespace do not wait. Returns the turn that the caller holds until its
-/// request is done.
+/// Waits until a request may go through: the origin has all writes that were acknowledged before, and none
+/// that it did not answer in time can undo the requested change. Requests that neither show nor change the
+/// namespace do not wait. Returns the turn that the caller holds until its request is done.
 ///
 /// # Errors
 /// `ServiceUnavailable` if that takes too long; `OperationAborted` while the key has a conflict that an
@@ -304,9 +304,25 @@ pub(super) async fn wait_before_origin(
         | Operation::UploadPart
         | Operation::UploadPartCopy
         | Operation::AbortMultipartUpload => {}
-        _ => wait_for_queue(remote_backed, request.target.key.as_ref()).await?,
+        Operation::GetObjectTagging | Operation::GetObjectAttributes => {
+            wait_for_queue(remote_backed, request.target.key.as_ref()).await?;
+        }
+        _ => wait_to_change(remote_backed, request.target.key.as_ref()).await?,
     }
     Ok(turn)
+}
+
+/// Waits until the origin has all writes, and no unanswered write of the key can undo a change of it.
+async fn wait_to_change(remote_backed: &RemoteBackedBucket, key: Option<&ObjectKey>) -> Result<(), S3Error> {
+    let waited = async {
+        wait_for_queue(remote_backed, key).await?;
+        let queue_of_key = remote_backed.queue.as_ref().zip(key);
+        let pause = queue_of_key.and_then(|(queue, key)| queue.bucket_at_origin().unanswered_for(key));
+        mlgw_common::time::sleep(pause.unwrap_or_default()).await;
+        Ok::<(), S3Error>(())
+    };
+    let waited = mlgw_common::time::timeout(THROUGH_WAIT_MAX, waited).await;
+    waited.unwrap_or_else(|_| Err(queue_timeout_error(remote_backed)))
 }
 
 async fn wait_for_queue(remote_backed: &RemoteBackedBucket, key: Option<&ObjectKey>) -> Result<(), S3Error> {

@@ -18,6 +18,10 @@ use mlgw_remote::origin::{
     OriginWriteReceipt, PartPage, UploadPage, UploadsQuery,
 };
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Status by which a proxy before an origin reports that the origin did not answer in time.
+const GATEWAY_TIMEOUT: u16 = 504;
 
 impl CachedBucket {
     /// Writes a whole object.
@@ -82,6 +86,13 @@ impl CachedBucket {
     /// The errors of the origin.
     pub async fn head_origin(&self, key: &ObjectKey) -> Result<ObjectVersion, OriginError> {
         self.origin.head(&self.origin_key(key)).await
+    }
+
+    /// Returns the time for which the origin may still execute a write of the key that it did not answer in
+    /// time. Such a write would undo one that is sent now.
+    #[must_use]
+    pub fn unanswered_for(&self, key: &ObjectKey) -> Option<Duration> {
+        self.inner.write_order.unanswered_for(self.id, key, self.inner.clock.now())
     }
 
     /// True if both buckets have the same upstream, so that one can be copied to the other there.
@@ -333,6 +344,9 @@ impl WriteInFlight<'_> {
         self.outcome = match &done {
             Ok(_) => OriginWriteOutcome::Done,
             Err(error) if error.is_undone() => OriginWriteOutcome::Refused,
+            Err(OriginError::TimedOut | OriginError::Failed(GATEWAY_TIMEOUT)) => {
+                OriginWriteOutcome::Unanswered
+            }
             Err(_) => OriginWriteOutcome::Unknown,
         };
         done

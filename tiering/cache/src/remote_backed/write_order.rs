@@ -6,7 +6,8 @@
 //! flight are tracked per key; ended writes are counted per stripe of keys, so that a response is
 //! occasionally discarded without need. A write whose outcome is unknown may be executed later: for a while
 //! no response about its key is valid. Nor is a response to a request that began while writes of another node
-//! might still be executed.
+//! might still be executed. A write that the origin did not answer in time may even be executed after a later
+//! write of its key, and undo it: write-back waits before it sends the later one.
 //!
 //! All state is in memory. After a crash the writes in flight are unknown: for a bucket that is written
 //! through, metadata from before the start is not valid.
@@ -41,6 +42,8 @@ pub(super) enum OriginWriteOutcome {
     Refused,
     /// May have been executed, or may be executed later.
     Unknown,
+    /// As [`Self::Unknown`]: the origin still had the request when its time was over.
+    Unanswered,
 }
 
 /// Writes of a node.
@@ -54,10 +57,18 @@ struct WriteStripe {
     /// Number of writes that ended, except for rejected ones.
     ended_writes: u64,
     in_flight: HashMap<StripedKey, u32>,
-    /// Keys of uncertain writes, with the time until which responses about them are not valid.
-    uncertain: HashMap<StripedKey, Timestamp>,
-    /// Time until which responses about all keys of the stripe are not valid.
+    /// Keys of uncertain writes.
+    uncertain: HashMap<StripedKey, UncertainKey>,
+    /// Time until which all keys of the stripe count as unanswered.
     all_uncertain_until: Timestamp,
+}
+
+#[derive(Clone, Copy)]
+struct UncertainKey {
+    /// Time until which responses about the key are not valid.
+    until: Timestamp,
+    /// True if the origin did not answer a write of the key in time.
+    is_unanswered: bool,
 }
 
 /// State of a stripe when the ticket was taken.
@@ -153,10 +164,23 @@ impl WriteOrdering {
             return;
         }
         stripe.ended_writes += 1;
-        if outcome == OriginWriteOutcome::Unknown {
-            stripe.mark_uncertain(place, now);
+        if matches!(outcome, OriginWriteOutcome::Unknown | OriginWriteOutcome::Unanswered) {
+            stripe.mark_uncertain(place, now, outcome);
         }
         then(true);
+    }
+
+    /// Returns the time for which the origin may still execute a write of a key that it did not answer.
+    pub(super) fn unanswered_for(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let until = self.stripe(bucket, key).lock().unanswered_until(bucket, key);
+        let left_ms = u64::try_from(until.as_millis().saturating_sub(now.as_millis())).ok()?;
+        // The clock may have been set back.
+        (left_ms > 0).then(|| Duration::from_millis(left_ms).min(UNCERTAINTY))
     }
 
     fn stripe(&self, bucket: BucketId, key: &ObjectKey) -> &Mutex<WriteStripe> {
@@ -179,15 +203,23 @@ impl WriteStripe {
 
     fn is_certain(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) -> bool {
         let place = (bucket, key.clone());
-        let doubted = self.uncertain.get(&place).is_some_and(|until| now < *until);
+        let doubted = self.uncertain.get(&place).is_some_and(|key| now < key.until);
         !doubted && now >= self.all_uncertain_until && !self.in_flight.contains_key(&place)
     }
 
-    fn mark_uncertain(&mut self, place: StripedKey, now: Timestamp) {
+    fn unanswered_until(&self, bucket: BucketId, key: &ObjectKey) -> Timestamp {
+        let of_key = self.uncertain.get(&(bucket, key.clone())).filter(|of_key| of_key.is_unanswered);
+        of_key.map_or(self.all_uncertain_until, |of_key| of_key.until.max(self.all_uncertain_until))
+    }
+
+    fn mark_uncertain(&mut self, place: StripedKey, now: Timestamp, outcome: OriginWriteOutcome) {
+        let is_unanswered = outcome == OriginWriteOutcome::Unanswered;
         let until = Timestamp(now.as_millis().saturating_add(UNCERTAINTY.as_millis() as i64));
-        self.uncertain.retain(|_, until| now < *until);
+        self.uncertain.retain(|_, key| now < key.until);
         if self.uncertain.len() < UNCERTAIN_MAX {
-            self.uncertain.insert(place, until);
+            let key = self.uncertain.entry(place).or_insert(UncertainKey { until, is_unanswered });
+            key.until = until;
+            key.is_unanswered |= is_unanswered;
         } else {
             self.all_uncertain_until = until;
         }
@@ -199,9 +231,10 @@ struct KeyHash<'a>(BucketId, &'a ObjectKey);
 
 #[cfg(test)]
 mod tests {
-    use super::{OriginWriteOutcome, UNCERTAIN_MAX, WriteOrdering, WriteTicket};
+    use super::{OriginWriteOutcome, UNCERTAIN_MAX, UNCERTAINTY, WriteOrdering, WriteTicket};
     use mlgw_common::ids::BucketId;
     use mlgw_common::{ObjectKey, Timestamp};
+    use std::time::Duration;
 
     const BUCKET: BucketId = BucketId(7);
     const NOW: Timestamp = Timestamp(1_000_000);
@@ -281,15 +314,37 @@ mod tests {
     }
 
     #[test]
+    fn a_write_without_an_answer_counts_as_unanswered_for_a_while_whatever_follows() {
+        let order = WriteOrdering::default();
+        let left = |after_ms| order.unanswered_for(BUCKET, &key("k"), Timestamp(NOW.as_millis() + after_ms));
+        let ended = |outcome| end(&order, begin(&order, "k"), "k", outcome);
+        for outcome in [OriginWriteOutcome::Done, OriginWriteOutcome::Refused, OriginWriteOutcome::Unknown] {
+            ended(outcome);
+            assert_eq!(left(0), None, "{outcome:?}");
+        }
+        ended(OriginWriteOutcome::Unanswered);
+        for outcome in [OriginWriteOutcome::Done, OriginWriteOutcome::Refused, OriginWriteOutcome::Unknown] {
+            ended(outcome);
+            assert_eq!(left(59_999), Some(Duration::from_millis(1)), "{outcome:?}");
+        }
+        assert_eq!(left(60_000), None);
+        assert_eq!(left(-1_000_000), Some(UNCERTAINTY), "the clock was set back");
+        assert_eq!(order.unanswered_for(BUCKET, &key("other"), NOW), None);
+        let ticket = order.ticket(BUCKET, &key("k"));
+        assert!(!is_valid(&order, ticket, "k", NOW), "reads are uncertain too");
+    }
+
+    #[test]
     fn uncertain_writes_are_bounded_and_none_is_lost() {
         let order = WriteOrdering::default();
         let names: Vec<String> = (0..300 * UNCERTAIN_MAX).map(|n| n.to_string()).collect();
         for name in &names {
             let began = begin(&order, name);
-            end(&order, began, name, OriginWriteOutcome::Unknown);
+            end(&order, began, name, OriginWriteOutcome::Unanswered);
         }
         for name in &names {
             assert!(!is_valid(&order, order.ticket(BUCKET, &key(name)), name, NOW), "{name}");
+            assert!(order.unanswered_for(BUCKET, &key(name), NOW).is_some(), "{name}");
         }
         assert!(order.stripes.iter().all(|stripe| stripe.lock().uncertain.len() <= UNCERTAIN_MAX));
     }

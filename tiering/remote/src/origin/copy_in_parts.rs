@@ -4,8 +4,11 @@
 //! copied as an upload: each part is a change of its own, and the object exists when the upload is completed.
 //! All parts are of the version whose description was read, because each one names its ETag.
 //!
-//! The ETag of the copy is that of an upload, as for clients that copy in parts themselves. An upload that
-//! cannot be aborted stays at the origin, as when such a client ends: its parts are no object.
+//! The ETag of the copy is that of an upload, as for clients that copy in parts themselves. The length of the
+//! copy is compared, because an origin may ignore the ranges of the parts.
+//!
+//! The upload of a copy that fails or is cancelled is aborted. One that cannot be aborted, because the origin
+//! or the permission is gone, stays at the origin, as when such a client ends: its parts are no object.
 
 use super::{Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document, strong_validator};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -37,8 +40,8 @@ pub(super) fn check_size(object: &ObjectVersion) -> Result<(), OriginError> {
 }
 
 /// Copies the version `object` of `source`, with the headers of a CopyObject.
-pub(super) async fn copy_in_parts(
-    origin: &dyn Origin,
+pub(super) async fn copy_in_parts<O: Origin + Clone>(
+    origin: &O,
     key: &str,
     source: &str,
     headers: &HeaderMap,
@@ -56,22 +59,84 @@ pub(super) async fn copy_in_parts(
         false => Some(tags_of(origin, source, object).await?),
     };
     let parts = CopyHeaders::of(headers, object, &etag, tags.as_deref())?;
-    let upload = origin.create_upload(key, &parts.create).await?;
-    let upload = OriginUploadRef { key, id: &upload.id };
-    let document = match copy_parts(origin, upload, source, &parts, object.size).await {
+    let id = origin.create_upload(key, &parts.create).await?.id;
+    let upload = CopyUpload { origin, key, id, has_ended: false };
+    let document = match copy_parts(origin, upload.named(), source, &parts, object.size).await {
         Ok(copied) => complete_document(
             copied.iter().map(|(number, etag, checksums)| (*number, etag.as_str(), checksums.clone())),
         ),
         Err(error) => {
-            abort(origin, upload).await;
+            upload.abort().await;
             return Err(error);
         }
     };
-    let completed = origin.complete(upload, &parts.complete, document).await;
-    if completed.as_ref().is_err_and(OriginError::is_undone) {
-        abort(origin, upload).await;
+    match origin.complete(upload.named(), &parts.complete, document).await {
+        Ok(copied) => {
+            upload.keep();
+            confirm(origin, key, object.size, &copied).await.map(|()| copied)
+        }
+        Err(error) if error.is_undone() => {
+            upload.abort().await;
+            Err(error)
+        }
+        Err(error) => {
+            upload.keep();
+            Err(error)
+        }
     }
-    completed
+}
+
+/// Checks that the origin shows the copy, with all bytes.
+async fn confirm(
+    origin: &dyn Origin,
+    key: &str,
+    bytes: u64,
+    copied: &OriginCopyReceipt,
+) -> Result<(), OriginError> {
+    let unconfirmed = |why: String| Err(OriginError::Unconfirmed(why));
+    match origin.head(key).await {
+        Err(error) => unconfirmed(format!("the check after the copy failed: {error}")),
+        Ok(found) if found.size != bytes => {
+            unconfirmed(format!("after the copy the object has {} bytes instead of {bytes}", found.size))
+        }
+        Ok(found) if found.etag != copied.etag => {
+            unconfirmed(format!("after the copy the object has the ETag {:?}", found.etag))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The upload of a copy. It is aborted in the background if it is dropped before its end.
+struct CopyUpload<'a, O: Origin + Clone> {
+    origin: &'a O,
+    key: &'a str,
+    id: String,
+    has_ended: bool,
+}
+
+impl<O: Origin + Clone> CopyUpload<'_, O> {
+    fn named(&self) -> OriginUploadRef<'_> {
+        OriginUploadRef { key: self.key, id: &self.id }
+    }
+
+    async fn abort(mut self) {
+        self.has_ended = true;
+        abort(self.origin, self.named()).await;
+    }
+
+    /// Ends the upload, which is complete or may be.
+    fn keep(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl<O: Origin + Clone> Drop for CopyUpload<'_, O> {
+    fn drop(&mut self) {
+        if let (false, Ok(runtime)) = (self.has_ended, tokio::runtime::Handle::try_current()) {
+            let (origin, key, id) = (self.origin.clone(), self.key.to_owned(), std::mem::take(&mut self.id));
+            runtime.spawn(async move { abort(&origin, OriginUploadRef { key: &key, id: &id }).await });
+        }
+    }
 }
 
 /// A copied part: its number, its ETag without quotes, and its checksums.
@@ -178,7 +243,7 @@ impl CopyHeaders {
     }
 }
 
-/// True if a directive of a copy says that the request has what the copy gets.
+/// True if a directive of a copy is `REPLACE`: the copy gets what the request has, not what the source has.
 fn is_replaced(headers: &HeaderMap, directive: &str) -> bool {
     headers.get(directive).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"REPLACE"))
 }
@@ -208,159 +273,51 @@ fn header_value(text: &str) -> Result<HeaderValue, OriginError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::origin::{
-        CreatedOriginUpload, FencedOrigin, GetQuery, ListPage, ListQuery, Origin, OriginCopyReceipt,
-        OriginError, OriginFence, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
-    };
-    use bytes::Bytes;
-    use futures_util::FutureExt as _;
+    use crate::origin::test_origin::{TestOrigin, UPLOAD_ETAG};
+    use crate::origin::{FencedOrigin, Origin as _, OriginCopyReceipt, OriginError, OriginFence};
     use http::HeaderMap;
     use mlgw_common::limits::{COPIED_PART_BYTES, FENCED_COPY_BYTES_MAX, PUT_BYTES_MAX};
-    use mlgw_common::time::Instant;
+    use mlgw_common::time::{Instant, sleep, timeout};
     use mlgw_formats::schema::{EtagKind, ObjectVersion, Pair};
-    use parking_lot::Mutex;
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// An origin with one object, which records its requests.
-    #[derive(Clone)]
-    struct RecordingOrigin {
-        object: ObjectVersion,
-        calls: Arc<Mutex<Vec<(String, HeaderMap)>>>,
-        /// Part whose copy is refused, since the source was written.
-        changes_at: u32,
+    /// An origin with an object of this size.
+    fn origin_with(size: u64) -> TestOrigin {
+        let object = ObjectVersion {
+            size,
+            etag: "aa".to_owned(),
+            headers: vec![Pair::new("content-type", "text/x"), Pair::new("cache-control", "no-store")],
+            metadata: vec![Pair::new("shape", "r\u{fc}nd")],
+            ..ObjectVersion::default()
+        };
+        TestOrigin { object, completed_bytes: size, ..TestOrigin::default() }
     }
 
-    impl RecordingOrigin {
-        fn new(size: u64) -> Self {
-            let object = ObjectVersion {
-                size,
-                etag: "aa".to_owned(),
-                headers: vec![Pair::new("content-type", "text/x"), Pair::new("cache-control", "no-store")],
-                metadata: vec![Pair::new("shape", "r\u{fc}nd")],
-                ..ObjectVersion::default()
-            };
-            Self { object, calls: Arc::default(), changes_at: 0 }
-        }
-
-        fn record(&self, call: impl Into<String>, headers: &HeaderMap) {
-            self.calls.lock().push((call.into(), headers.clone()));
-        }
-
-        /// Copies the object behind an open fence.
-        async fn copy(&self, headers: &[(&'static str, &str)]) -> Result<OriginCopyReceipt, OriginError> {
-            let fence = OriginFence::new();
-            fence.open();
-            fence.extend(Instant::now() + Duration::from_secs(60));
-            let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            let headers: HeaderMap = headers.collect();
-            FencedOrigin::new(Arc::new(self.clone()), fence).copy("to", "from", &headers).await
-        }
-
-        fn names(&self) -> Vec<String> {
-            self.calls.lock().iter().map(|(name, _)| name.clone()).collect()
-        }
-
-        /// A header of the request `name`.
-        fn header(&self, name: &str, header: &str) -> Option<String> {
-            let calls = self.calls.lock();
-            let (_, headers) = calls.iter().find(|(call, _)| call == name).expect("the request was sent");
-            headers.get(header).map(|value| value.to_str().unwrap().to_owned())
-        }
-    }
-
-    impl Origin for RecordingOrigin {
-        fn list<'a>(&'a self, _query: &'a ListQuery) -> OriginFuture<'a, ListPage> {
-            async { Ok(ListPage::default()) }.boxed()
-        }
-
-        fn head<'a>(&'a self, key: &'a str) -> OriginFuture<'a, ObjectVersion> {
-            self.record(format!("head {key}"), &HeaderMap::new());
-            async { Ok(self.object.clone()) }.boxed()
-        }
-
-        fn get<'a>(&'a self, _key: &'a str, _query: &'a GetQuery) -> OriginFuture<'a, OriginObject> {
-            async { Err(OriginError::NoSuchKey) }.boxed()
-        }
-
-        fn name(&self) -> &'static str {
-            "recording"
-        }
-
-        fn metrics(&self) -> OriginMetrics {
-            OriginMetrics::default()
-        }
-
-        fn copy<'a>(
-            &'a self,
-            _key: &'a str,
-            _source: &'a str,
-            headers: &'a HeaderMap,
-        ) -> OriginFuture<'a, OriginCopyReceipt> {
-            self.record("copy", headers);
-            async { Ok(OriginCopyReceipt { etag: "aa".to_owned(), ..OriginCopyReceipt::default() }) }.boxed()
-        }
-
-        fn tags<'a>(&'a self, _key: &'a str) -> OriginFuture<'a, Vec<Pair>> {
-            self.record("tags", &HeaderMap::new());
-            async { Ok(vec![Pair::new("a b", "c&d")]) }.boxed()
-        }
-
-        fn create_upload<'a>(
-            &'a self,
-            _key: &'a str,
-            headers: &'a HeaderMap,
-        ) -> OriginFuture<'a, CreatedOriginUpload> {
-            self.record("create", headers);
-            async { Ok(CreatedOriginUpload { id: "u".to_owned(), ..CreatedOriginUpload::default() }) }.boxed()
-        }
-
-        fn copy_part<'a>(
-            &'a self,
-            _upload: OriginUploadRef<'a>,
-            number: u32,
-            _source: &'a str,
-            headers: &'a HeaderMap,
-        ) -> OriginFuture<'a, OriginCopyReceipt> {
-            self.record(format!("part {number}"), headers);
-            async move {
-                match number == self.changes_at {
-                    true => Err(OriginError::Changed),
-                    false => Ok(OriginCopyReceipt { etag: number.to_string(), ..Default::default() }),
-                }
-            }
-            .boxed()
-        }
-
-        fn complete<'a>(
-            &'a self,
-            _upload: OriginUploadRef<'a>,
-            headers: &'a HeaderMap,
-            document: Bytes,
-        ) -> OriginFuture<'a, OriginCopyReceipt> {
-            let parts = String::from_utf8(document.to_vec()).unwrap().matches("<PartNumber>").count();
-            self.record(format!("complete {parts}"), headers);
-            async { Ok(OriginCopyReceipt { etag: "bb-5".to_owned(), ..OriginCopyReceipt::default() }) }
-                .boxed()
-        }
-
-        fn abort<'a>(&'a self, _upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
-            self.record("abort", &HeaderMap::new());
-            async { Ok(()) }.boxed()
-        }
+    /// Copies the object of an origin behind an open fence.
+    async fn copy(
+        origin: &TestOrigin,
+        headers: &[(&'static str, &str)],
+    ) -> Result<OriginCopyReceipt, OriginError> {
+        let fence = OriginFence::new();
+        fence.open();
+        fence.extend(Instant::now() + Duration::from_secs(60));
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let headers: HeaderMap = headers.collect();
+        FencedOrigin::new(Arc::new(origin.clone()), fence).copy("to", "from", &headers).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_large_object_is_copied_in_parts_with_its_description_and_a_small_one_at_once() {
-        let small = RecordingOrigin::new(FENCED_COPY_BYTES_MAX);
-        assert_eq!(small.copy(&[]).await.unwrap().etag, "aa");
+        let small = origin_with(FENCED_COPY_BYTES_MAX);
+        assert_eq!(copy(&small, &[]).await.unwrap().etag, "aa");
         assert_eq!(small.names(), ["head from", "copy"]);
 
-        let large = RecordingOrigin::new(FENCED_COPY_BYTES_MAX + 1);
-        assert_eq!(large.copy(&[]).await.unwrap().etag, "bb-5");
-        let expected =
-            ["head from", "tags", "create", "part 1", "part 2", "part 3", "part 4", "part 5", "complete 5"];
-        assert_eq!(large.names(), expected);
+        let large = origin_with(FENCED_COPY_BYTES_MAX + 1);
+        assert_eq!(copy(&large, &[]).await.unwrap().etag, UPLOAD_ETAG);
+        let expected = ["head from", "tags", "create", "part 1", "part 2", "part 3", "part 4", "part 5"];
+        assert_eq!(large.names()[..8], expected);
+        assert_eq!(large.names()[8..], ["complete 5", "head to"]);
         let range = |part: &str| large.header(part, "x-amz-copy-source-range").unwrap();
         assert_eq!(range("part 1"), format!("bytes=0-{}", COPIED_PART_BYTES - 1));
         assert_eq!(range("part 5"), format!("bytes={FENCED_COPY_BYTES_MAX}-{FENCED_COPY_BYTES_MAX}"));
@@ -377,7 +334,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn directives_and_conditions_of_a_copy_keep_their_meaning_in_parts() {
-        let origin = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        let origin = origin_with(2 * FENCED_COPY_BYTES_MAX);
         let headers = [
             ("x-amz-metadata-directive", "REPLACE"),
             ("content-type", "text/y"),
@@ -388,7 +345,7 @@ mod tests {
             ("x-amz-copy-source-if-match", "\"aa\", \"bb\""),
             ("x-amz-copy-source-if-unmodified-since", "Sat, 28 Nov 2026 10:00:00 GMT"),
         ];
-        origin.copy(&headers).await.unwrap();
+        copy(&origin, &headers).await.unwrap();
         assert!(!origin.names().contains(&"tags".to_owned()));
         let created = |header: &str| origin.header("create", header);
         assert_eq!(created("content-type").as_deref(), Some("text/y"));
@@ -401,36 +358,57 @@ mod tests {
         assert!(since("part 1").is_some() && since("part 2").is_none());
         let version = |part| origin.header(part, "x-amz-copy-source-if-match").unwrap();
         assert_eq!((version("part 1"), version("part 8")), ("\"aa\"".to_owned(), "\"aa\"".to_owned()));
-        let excluding = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
-        excluding.copy(&[("x-amz-copy-source-if-match", "\"cc\"")]).await.unwrap();
+        let excluding = origin_with(2 * FENCED_COPY_BYTES_MAX);
+        copy(&excluding, &[("x-amz-copy-source-if-match", "\"cc\"")]).await.unwrap();
         let sent = excluding.header("part 1", "x-amz-copy-source-if-match");
         assert_eq!(sent.as_deref(), Some("\"cc\""), "the origin finds that it fails");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_copy_in_parts_that_fails_leaves_no_upload_and_what_is_not_allowed_begins_none() {
-        let mut origin = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        let mut origin = origin_with(2 * FENCED_COPY_BYTES_MAX);
         origin.changes_at = 2;
-        assert_eq!(origin.copy(&[]).await, Err(OriginError::Changed));
+        assert_eq!(copy(&origin, &[]).await, Err(OriginError::Changed));
         assert_eq!(origin.names()[2..], ["create", "part 1", "part 2", "abort"]);
 
-        let too_large = RecordingOrigin::new(PUT_BYTES_MAX + 1);
-        let mut weak = RecordingOrigin::new(2 * FENCED_COPY_BYTES_MAX);
+        let too_large = origin_with(PUT_BYTES_MAX + 1);
+        let mut weak = origin_with(2 * FENCED_COPY_BYTES_MAX);
         weak.object.etag_kind = EtagKind::Weak.into();
         for (origin, word) in [(too_large, "5368709120"), (weak, "UploadPartCopy")] {
-            let error = origin.copy(&[]).await.unwrap_err();
+            let error = copy(&origin, &[]).await.unwrap_err();
             let OriginError::Refused { status: 400, code, message } = &error else { panic!("{error:?}") };
             assert!(code == "InvalidRequest" && message.contains(word), "{message}");
             assert_eq!(origin.names(), ["head from"]);
         }
-        let largest = RecordingOrigin::new(PUT_BYTES_MAX);
-        largest.copy(&[]).await.unwrap();
-        assert_eq!(largest.names().last().unwrap(), "complete 20");
+        let largest = origin_with(PUT_BYTES_MAX);
+        copy(&largest, &[]).await.unwrap();
+        assert!(largest.names().contains(&"complete 20".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_origin_that_makes_another_object_of_the_parts_does_not_confirm_the_copy() {
+        let whole = 2 * FENCED_COPY_BYTES_MAX;
+        // It copied the whole object as each part, or not all of the parts.
+        for completed_bytes in [8 * whole, whole - 1] {
+            let lying = TestOrigin { completed_bytes, ..origin_with(whole) };
+            let copied = copy(&lying, &[]).await;
+            let Err(OriginError::Unconfirmed(why)) = &copied else { panic!("{copied:?}") };
+            assert!(why.contains("bytes"), "{why}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_is_cancelled_leaves_no_upload() {
+        let large = origin_with(2 * FENCED_COPY_BYTES_MAX);
+        let slow = TestOrigin { answers_after: Duration::from_secs(10), ..large };
+        assert!(timeout(Duration::from_secs(25), copy(&slow, &[])).await.is_err());
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(slow.names()[2..], ["create", "part 1", "part 2", "abort"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_without_permission_does_not_ask_for_the_size() {
-        let origin = RecordingOrigin::new(1);
+        let origin = origin_with(1);
         let fenced = FencedOrigin::new(Arc::new(origin.clone()), OriginFence::new());
         assert!(fenced.copy("to", "from", &HeaderMap::new()).await.is_err());
         assert_eq!(origin.names(), [""; 0]);

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// An origin behind a fence.
+#[derive(Clone)]
 pub struct FencedOrigin {
     origin: Arc<dyn Origin>,
     fence: OriginFence,
@@ -246,107 +247,20 @@ impl Origin for FencedOrigin {
 #[cfg(test)]
 mod tests {
     use super::{CHANGE_MAX, FencedOrigin, OriginFence};
+    use crate::origin::test_origin::TestOrigin;
     use crate::origin::{
-        CreatedOriginUpload, GetQuery, ListPage, ListQuery, Origin, OriginContent, OriginCopyReceipt,
-        OriginError, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef, OriginWriteReceipt,
-        Streamed,
+        Origin as _, OriginContent, OriginError, OriginUploadRef, OriginWriteReceipt, Streamed,
     };
     use bytes::Bytes;
-    use futures_util::{FutureExt as _, StreamExt as _, stream};
+    use futures_util::{StreamExt as _, stream};
     use http::HeaderMap;
     use mlgw_common::time::{Instant, sleep};
-    use mlgw_formats::schema::ObjectVersion;
     use parking_lot::Mutex;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
     const LEASE: Duration = Duration::from_secs(4);
-
-    /// Takes bodies, and answers after a time. It answers a write of the key `early` or `refused` before it
-    /// reads the body.
-    struct SlowOrigin {
-        answers_after: Duration,
-        bodies: Arc<AtomicUsize>,
-        /// Body of the last write that was answered before it was read.
-        unread: Arc<Mutex<Option<OriginContent>>>,
-    }
-
-    impl Origin for SlowOrigin {
-        fn list<'a>(&'a self, _query: &'a ListQuery) -> OriginFuture<'a, ListPage> {
-            async { Ok(ListPage::default()) }.boxed()
-        }
-
-        fn head<'a>(&'a self, _key: &'a str) -> OriginFuture<'a, ObjectVersion> {
-            async { Ok(ObjectVersion::default()) }.boxed()
-        }
-
-        fn create_upload<'a>(
-            &'a self,
-            _key: &'a str,
-            _headers: &'a HeaderMap,
-        ) -> OriginFuture<'a, CreatedOriginUpload> {
-            async move {
-                sleep(self.answers_after).await;
-                Ok(CreatedOriginUpload::default())
-            }
-            .boxed()
-        }
-
-        fn copy_part<'a>(
-            &'a self,
-            _upload: OriginUploadRef<'a>,
-            _number: u32,
-            _source: &'a str,
-            _headers: &'a HeaderMap,
-        ) -> OriginFuture<'a, OriginCopyReceipt> {
-            async move {
-                sleep(self.answers_after).await;
-                Ok(OriginCopyReceipt::default())
-            }
-            .boxed()
-        }
-
-        fn get<'a>(&'a self, _key: &'a str, _query: &'a GetQuery) -> OriginFuture<'a, OriginObject> {
-            async { Err(OriginError::NoSuchKey) }.boxed()
-        }
-
-        fn name(&self) -> &'static str {
-            "slow"
-        }
-
-        fn metrics(&self) -> OriginMetrics {
-            OriginMetrics::default()
-        }
-
-        fn put<'a>(
-            &'a self,
-            key: &'a str,
-            _headers: &'a HeaderMap,
-            content: OriginContent,
-        ) -> OriginFuture<'a, OriginWriteReceipt> {
-            async move {
-                let early = match key {
-                    "early" => Some(Ok(OriginWriteReceipt::default())),
-                    "refused" => Some(Err(OriginError::Denied("no".to_owned()))),
-                    _ => None,
-                };
-                if let Some(answer) = early {
-                    *self.unread.lock() = Some(content);
-                    return answer;
-                }
-                if let OriginContent::Streaming(mut streamed) = content {
-                    while let Some(piece) = streamed.pieces.next().await {
-                        piece?;
-                    }
-                }
-                self.bodies.fetch_add(1, Relaxed);
-                sleep(self.answers_after).await;
-                Ok(OriginWriteReceipt::default())
-            }
-            .boxed()
-        }
-    }
 
     struct Bench {
         fence: OriginFence,
@@ -358,8 +272,8 @@ mod tests {
     impl Bench {
         /// With an open fence and a lease.
         fn new(answers_after: Duration) -> Self {
-            let (fence, bodies, unread) = (OriginFence::new(), Arc::default(), Arc::default());
-            let slow = SlowOrigin { answers_after, bodies: Arc::clone(&bodies), unread: Arc::clone(&unread) };
+            let (fence, slow) = (OriginFence::new(), TestOrigin { answers_after, ..TestOrigin::default() });
+            let (bodies, unread) = (Arc::clone(&slow.bodies), Arc::clone(&slow.unread));
             let origin = FencedOrigin::new(Arc::new(slow), fence.clone());
             fence.open();
             fence.extend(Instant::now() + LEASE);

@@ -1,9 +1,9 @@
 //! Directories of segment files: the hot tier's, and those of the cold tier.
 //!
-//! The file of a segment is in one of them, under the segment's name; during a move between tiers it is in
-//! two, of which the segment's record names the valid one, and both are equal byte by byte. So a reader tries
-//! the directory of the recorded tier first and the others next: in a directory that was restored from a
-//! backup all segments are hot.
+//! The file of a segment is in one of them, under the segment's name. During a move between tiers it is in
+//! two: the segment's record names the valid one, and both are equal byte by byte. So a reader tries the
+//! directory of the recorded tier first and the others next: in a directory that was restored from a backup
+//! all segments are hot.
 
 use std::fs::File;
 use std::io;

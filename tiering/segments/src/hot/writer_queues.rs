@@ -193,12 +193,13 @@ impl WriterQueues {
         Ok(Cow::Owned(queue))
     }
 
-    /// True if a closed queue of a shared writer was closed because this node has left its set, and not
-    /// because its writer has ended: the chunk can be appended to a segment of another set.
-    pub(super) fn has_left(&self, queue: &Arc<AppendQueue>) -> bool {
+    /// True if a closed queue is not used any more, and the chunk gets another one: the body was finished or
+    /// idle, or this node has left the set. False if its writer has ended by itself.
+    pub(super) fn is_replaced(&self, queue: &Arc<AppendQueue>) -> bool {
         let started = self.started.lock();
-        let is_used = self.first.all().into_iter().chain(started.shared.values());
-        started.running.is_some() && !is_used.into_iter().any(|used| Arc::ptr_eq(used, queue))
+        let own = started.own.values().map(|own| &own.queue);
+        let mut used = self.first.all().into_iter().chain(started.shared.values()).chain(own);
+        started.running.is_some() && !used.any(|used| Arc::ptr_eq(used, queue))
     }
 
     /// Closes the queues of all sets that are not among `own`, except those of the first one, which have a

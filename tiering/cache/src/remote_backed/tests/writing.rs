@@ -131,6 +131,24 @@ async fn a_write_of_unknown_outcome_is_uncertain_until_it_can_no_longer_be_execu
     assert_eq!(bench.origin.take_log().len(), 4);
 }
 
+#[tokio::test]
+async fn a_write_that_the_origin_did_not_answer_in_time_is_reported_until_it_can_no_longer_be_executed() {
+    let bench = Bench::new().await;
+    let bucket = bucket(&bench);
+    let unanswered_for = || bucket.unanswered_for(&key("k"));
+    let lost = OriginError::ConnectionLost("reset".into());
+    let late = [OriginError::TimedOut, OriginError::Failed(504)].map(|error| (error, true));
+    for (error, is_unanswered) in [(lost, false)].into_iter().chain(late) {
+        bench.origin.fail(MemoryOriginFault::DoneAndFail(error.clone()));
+        assert_eq!(write(&bucket, "new").await, Err(error.clone()));
+        assert_eq!(unanswered_for().is_some(), is_unanswered, "{error}");
+        write(&bucket, "again").await.unwrap();
+        assert_eq!(unanswered_for().is_some(), is_unanswered, "{error}: it may still arrive");
+        bench.advance(61);
+        assert_eq!(unanswered_for(), None, "{error}");
+    }
+}
+
 /// Reads the object `k`, and returns its bytes and the number of requests to the origin.
 async fn counted_read(bench: &Bench, bucket: &CachedBucket) -> (Vec<u8>, usize) {
     bench.origin.take_log();

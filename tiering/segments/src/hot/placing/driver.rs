@@ -119,6 +119,9 @@ pub(super) struct PlacingDriver {
     upstream_failures: u32,
     /// Time until which segments are spilled to upstreams only by orders, since the last attempt failed.
     backoff_until: Option<Instant>,
+    /// Time until which segments are not spilled to upstreams because another node makes a backup, unless
+    /// appends wait for their space.
+    backup_until: Option<Instant>,
     /// Time of the next removal of leftover objects.
     sweep_due: Option<Instant>,
 }
@@ -135,6 +138,7 @@ impl PlacingDriver {
             stays: None,
             upstream_failures: 0,
             backoff_until: None,
+            backup_until: None,
             sweep_due: None,
         }
     }
@@ -172,10 +176,8 @@ impl PlacingDriver {
             return Ok(true);
         }
         let mut chosen = self.choose(inner, facts, order.as_ref());
-        if is_deferrable(inner, order.as_ref())
-            && has_upstream_spill(&chosen)
-            && is_backed_up(catalogue).await
-        {
+        let has_spill = chosen.iter().any(|(_, way)| way.to == SegmentTier::Upstream);
+        if has_spill && is_deferrable(inner, order.as_ref()) && is_backed_up(catalogue).await {
             tracing::info!("another node makes a backup: segments are spilled to upstreams after it");
             self.leave_to_backup(&mut chosen, order.as_ref());
         }
@@ -269,9 +271,17 @@ impl PlacingDriver {
     /// Leaves the spills to upstreams to a later pass, or to a later order.
     fn leave_to_backup(&mut self, chosen: &mut Vec<(SegmentId, SegmentMove)>, order: Option<&PlacingOrder>) {
         let left = chosen.extract_if(.., |(_, way)| way.to == SegmentTier::Upstream);
-        for (segment, way) in left.collect::<Vec<_>>() {
-            self.skip_or_back_off(segment, way, order);
+        self.skipped.extend(left.map(|(segment, _)| segment).filter(|_| order.is_some()));
+        if order.is_none() {
+            self.backup_until = Some(Instant::now() + UPSTREAM_BACKOFF);
         }
+    }
+
+    /// True if a pass without an order may spill to upstreams. `is_deferrable` is true if its spills may wait
+    /// for the backup of another node.
+    fn may_spill(&self, is_deferrable: bool) -> bool {
+        let is_over = |until: Option<Instant>| until.is_none_or(|until| until <= Instant::now());
+        is_over(self.backoff_until) && (!is_deferrable || is_over(self.backup_until))
     }
 
     fn choose(
@@ -305,7 +315,7 @@ impl PlacingDriver {
             })
             .collect();
         let mut aim = tier_pressure(inner);
-        aim.has_upstream &= order.is_some() || self.backoff_until.is_none_or(|until| until <= Instant::now());
+        aim.has_upstream &= order.is_some() || self.may_spill(is_deferrable(inner, order));
         choose_moves(&placed, order, aim)
     }
 
@@ -435,10 +445,6 @@ impl PlacingDriver {
 fn is_deferrable(inner: &HotTierInner, order: Option<&PlacingOrder>) -> bool {
     let is_of_operator = order.is_some_and(|order| order.rule_spill().is_none());
     !is_of_operator && inner.space_waiters.missing_bytes(&inner.shared.space) == 0
-}
-
-fn has_upstream_spill(chosen: &[(SegmentId, SegmentMove)]) -> bool {
-    chosen.iter().any(|(_, way)| way.to == SegmentTier::Upstream)
 }
 
 /// True if another node has pinned all segments. Without an answer there is no majority, and no backup.
@@ -686,6 +692,9 @@ mod tests {
         let mut chosen = vec![rest[0], spilled, rest[1]];
         driver.leave_to_backup(&mut chosen, None);
         assert_eq!(chosen, rest);
-        assert!(driver.backoff_until.is_some(), "later passes leave them too, for a while");
+        assert!(!driver.may_spill(true), "later passes leave them too, for a while");
+        assert!(driver.may_spill(false), "unless an append waits for the space");
+        driver.skip_or_back_off(spilled.0, spilled.1, None);
+        assert!(!driver.may_spill(false), "the upstream failed");
     }
 }

@@ -367,21 +367,15 @@ mod tests {
         SegmentRecord { id, created_ms: 1_000, replicas, ..SegmentRecord::default() }
     }
 
-    /// Nodes 1 to `count`, all reachable; those in `leaving` leave.
-    fn nodes(count: u64, leaving: &[u64]) -> StorageViews {
-        views(count, leaving, &[])
+    /// A reachable node.
+    fn node(id: u64) -> StorageNode {
+        StorageNode { node: NodeId(id), is_reachable: true, is_leaving: false, is_full: false }
     }
 
-    /// The same nodes in a cluster with sets.
-    fn views(count: u64, leaving: &[u64], sets: &[(u32, &[u64])]) -> StorageViews {
-        let node = |id| StorageNode {
-            node: NodeId(id),
-            is_reachable: true,
-            is_leaving: leaving.contains(&id),
-            is_full: false,
-        };
-        let ids = |(set, nodes): &(u32, &[u64])| (*set, nodes.iter().copied().map(NodeId).collect());
-        StorageViews::new((1..=count).map(node).collect(), sets.iter().map(ids))
+    /// Nodes 1 to `count`, all reachable; those in `leaving` leave.
+    fn nodes(count: u64, leaving: &[u64]) -> StorageViews {
+        let leaves = |id| StorageNode { is_leaving: leaving.contains(&id), ..node(id) };
+        (1..=count).map(leaves).collect::<Vec<_>>().into()
     }
 
     #[test]
@@ -389,7 +383,8 @@ mod tests {
         let of = |id, set, nodes: &[u64]| SegmentRecord { set, ..open(id, nodes) };
         let records = [of(1, 0, &[1, 2, 3]), of(2, 1, &[1, 4]), of(3, 2, &[1]), of(4, 3, &[1, 2])];
         let given_up = |sets: &[(u32, &[u64])], now| {
-            let views = views(4, &[], sets);
+            let sets = sets.iter().map(|(set, ids)| (*set, ids.iter().copied().map(NodeId).collect()));
+            let views = StorageViews::new((1..=4).map(node).collect(), sets);
             narrow_segments(&records, NodeId(1), &views, Timestamp(now))
         };
         let sets: [(u32, &[u64]); 4] = [(0, &[1, 2, 3]), (1, &[4, 1]), (2, &[1]), (3, &[9])];

@@ -1,9 +1,9 @@
 //! Model test of moves between tiers with crashes, in memory, with one seed per schedule.
 //!
 //! The steps are the real ones ([`MoveJob`]), and so is the treatment of files by a start ([`fate`]). The
-//! world is one segment: its files, of which a removed one may reappear while its removal is not synced; its
-//! objects at an upstream, and the list of leftovers; its record, which is the last entry of a log whose end
-//! may be lost; occasional pins on all segments; and crashes at any point. Invariants: the segment can always
+//! world is one segment: its files, which may reappear while their removal is not synced; its objects at an
+//! upstream, and the list of leftovers; its record, which is the last entry of a log whose end may be lost;
+//! occasional pins on all segments; and crashes at any point. Invariants: the segment can always
 //! be read, and in the end there is one file or object, at the location in the record. Without the step that
 //! syncs the record before the old file is removed, some schedule must lose the segment; without the list,
 //! some schedule must leave an object behind.

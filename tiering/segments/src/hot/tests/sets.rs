@@ -97,18 +97,21 @@ async fn a_chunk_at_a_queue_that_was_just_closed_goes_to_another_one() {
     let (tier, map) = in_sets(dir.path(), &[0, 1]).await;
     let queues = &tier.inner.writer_queues;
     let closed = queues.shared(1, QueueKind::Small).unwrap().into_owned();
-    assert!(!queues.has_left(&closed));
+    assert!(!queues.is_replaced(&closed));
     set_own(&map, &[0]);
     close_left(&tier, &map);
-    assert!(queues.has_left(&closed));
+    assert!(queues.is_replaced(&closed));
     set_own(&map, &[0, 1]);
     assert!(!Arc::ptr_eq(&queues.shared(1, QueueKind::Small).unwrap(), &closed));
     // The queue of a writer that has ended for another reason is no other one.
     let ended = queues.shared(1, QueueKind::Large).unwrap().into_owned();
     ended.close(QueueClose::Abandon);
-    assert!(!queues.has_left(&ended));
+    assert!(!queues.is_replaced(&ended));
     let large = chunk(1, bytes_of(1, mlgw_common::limits::LARGE_CHUNK_BYTES_MIN));
     assert_eq!(append(&tier, large).await.err(), Some(AppendError::Stopping));
+    queues.own(BodyId(1), 1).unwrap().close(QueueClose::Abandon);
+    let own = Chunk { placement: Placement::Own, ..chunk(1, vec![7; 1000]) };
+    assert_eq!(append(&tier, own).await.err(), Some(AppendError::Stopping), "it is not tried for ever");
     tier.shutdown().await;
 }
 

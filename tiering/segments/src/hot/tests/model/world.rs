@@ -127,7 +127,7 @@ pub(super) struct World {
     requests: Vec<Request>,
     readers: Vec<Reader>,
     pub(super) driver: Driver,
-    /// Chunks of which a copy was on stable media, named by a synced log entry.
+    /// Chunks that had a copy on stable media, named by a synced log entry.
     pub(super) durable: HashSet<Chunk>,
     pub(super) ended: bool,
     /// Statistics, to check that the schedules are useful.
