@@ -125,6 +125,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::SetDuty(command) => duty::set(view, *command),
         Change::PutSet(command) => set::put(view, command),
         Change::AssignGroup(command) => set::assign(view, *command),
+        Change::EndGuest(command) => set::end_guest(view, *command),
         Change::RequestRebalance(command) => rebalance::request(view, command),
         Change::EndRebalance(command) => rebalance::end(view, command),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),

@@ -41,6 +41,9 @@ mod members;
 mod model;
 #[cfg(test)]
 pub(crate) mod model_tests;
+mod off_set;
+#[cfg(test)]
+mod off_set_tests;
 mod open;
 mod opener;
 pub mod options;
@@ -83,6 +86,7 @@ pub use copies::CutError;
 pub use dead::DeadSet;
 pub use known_usage::UsageOf;
 pub use leases::ReadLeases;
+pub use off_set::{GroupChunk, GroupChunks, OffSetUsages};
 pub use options::{
     BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
     DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,

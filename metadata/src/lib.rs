@@ -26,10 +26,10 @@ pub mod view;
 pub use catalogue::{
     BarrierError, BarrierScope, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
     ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, CutError, DeadSet,
-    DeleteBucketError, FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole,
-    MemberStatus, NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin,
-    ProposeError, ReadLeases, Reader, Reference, SegmentUsages, SnapshotBytes, StoredVersion, UploadScan,
-    UsageOf,
+    DeleteBucketError, FatalHandler, GroupChunk, GroupChunks, GroupMembers, IncomingSnapshot, MemberLane,
+    MemberPeers, MemberRole, MemberStatus, NewBucket, ObjectScan, OffSetUsages, OpenError, PageScan,
+    PartScan, PeerError, PeerFuture, Pin, ProposeError, ReadLeases, Reader, Reference, SegmentUsages,
+    SnapshotBytes, StoredVersion, UploadScan, UsageOf,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

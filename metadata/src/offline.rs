@@ -27,7 +27,7 @@ mod tail;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use bodies::ReferencedExtent;
+pub use bodies::{ExtentPosition, ReferencedExtent};
 pub use divide::{DivideError, Division, DivisionReport, make_first_checkpoint};
 pub use finding::{CheckFinding, FindingKind, ProgressCallback, Severity, ignore_progress};
 pub use group_rows::GroupRows;

@@ -41,6 +41,7 @@ mod access_keys;
 mod appends;
 mod backup;
 mod balancer;
+mod bytes;
 mod certificates;
 mod clocks;
 mod disks;

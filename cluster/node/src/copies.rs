@@ -28,6 +28,9 @@ pub struct CopyStatus {
     pub open_segments: u64,
     /// Sealed segments with a replica on a node that stays outside of their set.
     pub off_set_segments: u64,
+    /// Referenced bytes in segments of other sets than that of their group, over the groups with a member on
+    /// this node. The leaders of the groups move them.
+    pub off_set_bytes: u64,
     /// Storage nodes that are drained or being removed, by id.
     pub leaving: Vec<LeavingNode>,
     /// Sealed segments whose replicas were all on removed nodes: their bytes are lost.
@@ -96,6 +99,8 @@ impl ClusterStorageNodes {
     /// Counts the copies of all segments, from their rows.
     pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
         let mut status = count(records, &self.views());
+        // A store that cannot be read is reported by everything else.
+        status.off_set_bytes = self.catalogue.off_set_bytes().unwrap_or_default();
         status.leaving.iter_mut().for_each(|leaving| self.add_places(leaving));
         status
     }
@@ -152,6 +157,7 @@ fn count(records: &[SegmentRecord], views: &StorageViews) -> CopyStatus {
         counts: count_copies(COPIES, views, &with_bytes),
         open_segments: open.count() as u64,
         off_set_segments: sealed.iter().filter(|facts| is_off_set(facts, views)).count() as u64,
+        off_set_bytes: 0,
         leaving: leaving.map(|node| left_on(node, records, &sealed, views)).collect(),
         lost: lost.collect(),
     }

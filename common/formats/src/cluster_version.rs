@@ -82,9 +82,8 @@ impl Change {
             Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
-            Self::PutSet(_) | Self::AssignGroup(_) | Self::RequestRebalance(_) | Self::EndRebalance(_) => {
-                SETS_CLUSTER_VERSION
-            }
+            Self::PutSet(_) | Self::AssignGroup(_) | Self::EndGuest(_) => SETS_CLUSTER_VERSION,
+            Self::RequestRebalance(_) | Self::EndRebalance(_) => SETS_CLUSTER_VERSION,
             Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
             Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
@@ -161,9 +160,9 @@ mod tests {
         SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        AssignGroup, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, EndRebalance,
-        FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet, RebindBucket,
-        RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment, SetBucketTerm,
+        AssignGroup, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, EndGuest,
+        EndRebalance, FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet,
+        RebindBucket, RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment, SetBucketTerm,
         SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
     };
     use crate::schema::{Duty, Node, Rebalance, Replica};
@@ -309,7 +308,8 @@ mod tests {
         let rebalance = Rebalance::default();
         let request = Change::RequestRebalance(RequestRebalance { rebalance: rebalance.clone() });
         let end = Change::EndRebalance(EndRebalance { rebalance });
-        for later in [put, assign, create(1), request, end].map(Command::from) {
+        let guest = Change::EndGuest(EndGuest { group: 1, set: 1, changes: 1, next_segment: 1 });
+        for later in [put, assign, guest, create(1), request, end].map(Command::from) {
             let unknown = LaterCommand { needs: SETS_CLUSTER_VERSION, known: 5 };
             assert_eq!(check_known(&later, 5), Err(unknown));
             assert_eq!(check_known(&later, 6), Ok(()));

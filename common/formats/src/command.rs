@@ -38,7 +38,7 @@ pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
     SetReplicas,
 };
-pub use set::{AssignGroup, EndRebalance, PutSet, RequestRebalance};
+pub use set::{AssignGroup, EndGuest, EndRebalance, PutSet, RequestRebalance};
 pub use system::{
     BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
     SetClusterVersion,
@@ -55,7 +55,8 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49"
+            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, \
+            50"
     )]
     pub change: Option<Change>,
 }
@@ -211,6 +212,9 @@ pub enum Change {
     /// Group 0: ends a rebalance.
     #[prost(message, tag = "49")]
     EndRebalance(EndRebalance),
+    /// Group 0: ends that a group is a guest of a set.
+    #[prost(message, tag = "50")]
+    EndGuest(EndGuest),
 }
 
 impl Command {

@@ -92,6 +92,8 @@ words! {
         Policy = "policy",
         /// A rule of the policy.
         Rule = "rule",
+        /// The group of the objects moved to another set of nodes.
+        Rebalance = "rebalance",
     }
 }
 

@@ -162,6 +162,7 @@ fn copies_info(copies: &CopyStatus) -> ClusterCopiesInfo {
         suspect_segments: counts.suspect_segments,
         open_segments: copies.open_segments,
         off_set_segments: copies.off_set_segments,
+        off_set_bytes: copies.off_set_bytes,
     }
 }
 

@@ -9,7 +9,7 @@ use mlgw_node::CopyStatus;
 use mlgw_segments::hot::{HotTier, ReplicationStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
-    REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_READ_BYTES,
+    OFF_SET_BYTES, REPLICA_COPIED, REPLICA_COPIED_BYTES, REPLICA_FAILED, REPLICA_HEALED, REPLICA_READ_BYTES,
     REPLICA_REMOVED, SEGMENTS_BELOW_COPIES, SEGMENTS_OFF_SET, SEGMENTS_SUSPECT,
 };
 
@@ -31,12 +31,13 @@ fn progress_families(progress: &ReplicationStatus, read_bytes: u64) -> Vec<Metri
 }
 
 /// Returns the numbers of segments with missing and with damaged copies, and with copies outside of their
-/// set.
-pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 3] {
+/// set, and the bytes in segments of other sets than that of their group.
+pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 4] {
     [
         MetricFamily::single(SEGMENTS_BELOW_COPIES, level(copies.counts.below_segments)),
         MetricFamily::single(SEGMENTS_SUSPECT, level(copies.counts.suspect_segments)),
         MetricFamily::single(SEGMENTS_OFF_SET, level(copies.off_set_segments)),
+        MetricFamily::single(OFF_SET_BYTES, level(copies.off_set_bytes)),
     ]
 }
 
@@ -58,7 +59,7 @@ mod tests {
             damaged_bytes: 6,
         };
         let mut copies =
-            CopyStatus { wanted: 3, open_segments: 10, off_set_segments: 11, ..CopyStatus::default() };
+            CopyStatus { wanted: 3, off_set_segments: 11, off_set_bytes: 12, ..CopyStatus::default() };
         (copies.counts.below_segments, copies.counts.suspect_segments) = (7, 8);
         let mut families = progress_families(&progress, 9);
         families.extend(copy_families(&copies));
@@ -73,6 +74,7 @@ mod tests {
             "mlgw_segments_below_copies 7",
             "mlgw_segments_suspect 8",
             "mlgw_segments_off_set 11",
+            "mlgw_off_set_bytes 12",
         ] {
             assert!(text.lines().any(|exposed| exposed == line), "{line} is missing in\n{text}");
         }

@@ -51,7 +51,7 @@ conversions! {
     decision_location: DecisionPlace => DecisionLocation { Hot, Cold, Upstream, Copies, Origin, Nowhere }
     decision_trigger: DecisionReason => DecisionTrigger {
         Watermark, Drain, Compaction, Requested, Pressure, Dead, Heat, Pin, Read, Job, WriteBack, Policy,
-        Rule,
+        Rule, Rebalance,
     }
     decision_result: DecisionOutcome => DecisionResult { Done, NoRoom, OverBudget, Damaged, Foreign, Failed }
     policy_change_kind: PolicyKind => PolicyChangeKind { Apply, Rollback, Reload, Freeze, Unfreeze, Learn }

@@ -2,16 +2,23 @@
 //!
 //! Both rows change by compare and set. The members of groups and the replicas of segments follow them later,
 //! so a set never loses a node by itself: another one takes its place first. A set may keep nodes that leave.
+//!
+//! A group ceases to be a guest of a set when it has released all segments of the set. Released is for ever,
+//! so the proposer may look at the group before; only later segments of the set are looked for here.
 
 use super::malformed;
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
-use mlgw_common::NodeId;
-use mlgw_common::limits::{GROUP_ID_MAX, GUEST_SETS_MAX, NODE_GROUPS_MAX, SET_NODES_MAX, SETS_MAX};
-use mlgw_formats::command::{AssignGroup, PutSet, Reject, Reply};
+use mlgw_common::limits::{
+    GROUP_ID_MAX, GUEST_END_SEGMENTS_MAX, GUEST_SETS_MAX, NODE_GROUPS_MAX, SET_NODES_MAX, SETS_MAX,
+};
+use mlgw_common::{NodeId, SegmentId};
+use mlgw_formats::command::{AssignGroup, EndGuest, PutSet, Reject, Reply};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::set::{FIRST_SET, group_row, row};
-use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState, decode, node};
+use mlgw_formats::schema::{
+    GroupSet, Node, NodeRole, NodeSet, NodeState, SegmentRecord, decode, node, segment,
+};
 use std::collections::BTreeSet;
 
 pub(super) fn put(view: &mut View<'_>, command: &PutSet) -> Result<Reply, ApplyError> {
@@ -85,6 +92,41 @@ pub(super) fn assign(view: &mut View<'_>, command: AssignGroup) -> Result<Reply,
     }
     view.put(group_row(group), &assigned);
     Ok(Reply::Done)
+}
+
+/// Ends that a group is a guest of a set, whose segments before `next_segment` it has released.
+pub(super) fn end_guest(view: &mut View<'_>, command: EndGuest) -> Result<Reply, ApplyError> {
+    let EndGuest { group, set, changes, next_segment } = command;
+    let known = of_group(view, group)?;
+    let is_guest = known.guest_of.contains(&set);
+    if known.changes == changes.saturating_add(1) && !is_guest {
+        return Ok(Reply::Done);
+    }
+    if known.changes != changes {
+        return Err(Reject::GroupAssigned { group }.into());
+    }
+    if !is_guest {
+        return Err(malformed("the group is no guest of the set"));
+    }
+    if has_segment_from(view, set, SegmentId(next_segment))? {
+        return Err(Reject::SegmentInUse.into());
+    }
+    view.put(group_row(group), &known.without_guest(set));
+    Ok(Reply::Done)
+}
+
+/// True if a set has a segment with this id or a later one, or if there are too many segments to look at.
+fn has_segment_from(view: &View<'_>, set: u32, first: SegmentId) -> Result<bool, StoreError> {
+    let rows = view.range(&segment::row(first), &Family::Segment.end(), GUEST_END_SEGMENTS_MAX + 1)?;
+    if rows.len() > GUEST_END_SEGMENTS_MAX {
+        return Ok(true);
+    }
+    for (_, value) in rows {
+        if decode::<SegmentRecord>(&value)?.set == set {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Checks that segments and groups can be in a set. The first one needs no row.

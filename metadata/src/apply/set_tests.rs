@@ -3,10 +3,12 @@
 use super::membership_tests::{SystemGroup, remove};
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
-use mlgw_common::limits::{GROUP_ID_MAX, GUEST_SETS_MAX, NODE_GROUPS_MAX, NODE_TEXT_BYTES_MAX, SETS_MAX};
+use mlgw_common::limits::{
+    GROUP_ID_MAX, GUEST_END_SEGMENTS_MAX, GUEST_SETS_MAX, NODE_GROUPS_MAX, NODE_TEXT_BYTES_MAX, SETS_MAX,
+};
 use mlgw_formats::command::{
-    AssignGroup, Change, CreateSegment, EndRebalance, PutPartition, PutSet, Reject, RemoveSegment, Reply,
-    RequestRebalance, SealSegment, SetNodeRole,
+    AssignGroup, Change, CreateSegment, EndGuest, EndRebalance, PutPartition, PutSet, Reject, RemoveSegment,
+    Reply, RequestRebalance, SealSegment, SetNodeRole,
 };
 use mlgw_formats::schema::set::{group_row, row};
 use mlgw_formats::schema::{GroupSet, Node, NodeRole, NodeSet, NodeState, Rebalance, decode, encode, node};
@@ -184,6 +186,55 @@ fn a_segment_is_removed_when_each_group_has_released_it_that_may_refer_to_it_by_
     assert_eq!(group.apply(remove(of_first_set, &[1, 2, 3])), DONE, "every group may refer to it");
     let create = CreateSegment { node: 1, set: 9, ..CreateSegment::default() };
     assert_eq!(group.apply(Change::CreateSegment(create)), Err(Reject::NoSuchSet { set: 9 }));
+}
+
+fn end_guest(group: u32, set: u32, changes: u64, next_segment: u64) -> Change {
+    Change::EndGuest(EndGuest { group, set, changes, next_segment })
+}
+
+#[test]
+fn a_group_ceases_to_be_a_guest_unless_the_set_has_a_later_segment() {
+    let mut group = nodes(5);
+    for (id, nodes) in [(0, [1, 2, 3]), (1, [3, 4, 5]), (2, [5, 1, 2])] {
+        group.apply(put(id, &nodes, 0)).unwrap();
+    }
+    group.apply(Change::PutPartition(PutPartition { bucket_id: 0, key: vec![], group: 7 })).unwrap();
+    group.apply(assign(7, 1, 0)).unwrap();
+    assert!(is_malformed(&group.apply(end_guest(7, 1, 1, 1))), "it is in the set");
+    group.apply(assign(7, 2, 1)).unwrap();
+    let first = segment_of(&mut group, 1);
+    let in_use = Err(Reject::SegmentInUse);
+    assert_eq!(group.apply(end_guest(7, 1, 2, first)), in_use, "nobody has looked at the segment");
+    assert_eq!(group.apply(end_guest(7, 1, 2, 0)), in_use);
+    assert_eq!(group.apply(end_guest(7, 1, 1, first + 1)), Err(Reject::GroupAssigned { group: 7 }), "late");
+    assert!(is_malformed(&group.apply(end_guest(7, 0, 2, first + 1))), "a group is no guest of set 0");
+    let remove = Change::RemoveSegment(RemoveSegment { segment: first, released_in: vec![9] });
+    assert_eq!(group.apply(remove.clone()), in_use, "group 7 may refer to it");
+    // Later segments of other sets do not matter.
+    segment_of(&mut group, 2);
+    for _ in 0..2 {
+        assert_eq!(group.apply(end_guest(7, 1, 2, first + 1)), DONE);
+    }
+    let ended = GroupSet { group: 7, set: 2, guest_of: vec![], changes: 3 };
+    assert_eq!(set_of(&group, 7), Some(ended));
+    assert_eq!(group.apply(remove), DONE, "no other group is in its set");
+    assert_eq!(group.apply(assign(7, 1, 3)), DONE, "it returns");
+}
+
+#[test]
+fn the_end_of_a_guest_looks_at_a_limited_number_of_segments() {
+    let mut group = nodes(3);
+    for id in 0..3 {
+        group.apply(put(id, &[1, 2, 3], 0)).unwrap();
+    }
+    group.apply(assign(7, 1, 0)).unwrap();
+    group.apply(assign(7, 2, 1)).unwrap();
+    let first = segment_of(&mut group, 2);
+    for _ in 0..GUEST_END_SEGMENTS_MAX {
+        segment_of(&mut group, 2);
+    }
+    assert_eq!(group.apply(end_guest(7, 1, 2, first)), Err(Reject::SegmentInUse));
+    assert_eq!(group.apply(end_guest(7, 1, 2, first + 1)), DONE);
 }
 
 #[test]

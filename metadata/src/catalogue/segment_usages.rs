@@ -68,24 +68,26 @@ impl Catalogue {
         let sets = sets.iter().map(|set| set.id).chain([FIRST_SET]);
         let is_complete = |set: &u32| inner.referrers(*set).iter().all(|group| states.contains_key(group));
         let complete = sets.filter(is_complete).collect();
-        let mut known = HashMap::new();
+        let mut known: HashMap<SegmentId, SegmentUsage> = HashMap::new();
         for state in states.values() {
-            add_usages(state, &mut known)?;
+            each_usage(state, &mut |id, share| known.entry(id).or_default().add(share))?;
         }
         Ok(SegmentUsages { known, complete })
     }
 }
 
-/// Adds the usages from a group.
-fn add_usages(state: &StateDb, usages: &mut HashMap<SegmentId, SegmentUsage>) -> Result<(), StoreError> {
+/// Calls `each` with every segment to which a group refers, and its usage in the group.
+pub(super) fn each_usage(
+    state: &StateDb,
+    each: &mut dyn FnMut(SegmentId, &SegmentUsage),
+) -> Result<(), StoreError> {
     let mut from = Family::SegmentUsage.start();
     loop {
         let rows = state.range(&from, &Family::SegmentUsage.end(), USAGE_ROWS)?;
         let Some((last, _)) = rows.last() else { return Ok(()) };
         from = [last.as_slice(), &[0]].concat();
         for (row, value) in rows {
-            let share: SegmentUsage = decode(&value)?;
-            usages.entry(segment_key_of(&row)?).or_default().add(&share);
+            each(segment_key_of(&row)?, &decode(&value)?);
         }
     }
 }

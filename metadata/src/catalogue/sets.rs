@@ -73,8 +73,10 @@ impl Catalogue {
     /// is in it, else the first one if the node is in that, else one in which the group was. `None` if the
     /// node is in none of them. The first set while there are no sets.
     ///
-    /// Records of the group may refer to segments of each of them. A change of the rows that this node has
-    /// not applied yet does not end that: the group becomes a guest of the set in which it was.
+    /// Records of the group may refer to segments of each of them, by the rows of this node. A move of the
+    /// group that this node has not applied yet does not end that: the group becomes a guest of the set in
+    /// which it was. The end of the guest does, so the node looks again when the chunk is stored
+    /// ([`Catalogue::may_refer_to`]).
     #[must_use]
     pub fn set_for(&self, own: NodeId, bucket: BucketId, key: &ObjectKey) -> Option<u32> {
         let resident = &self.inner.resident;

@@ -8,6 +8,7 @@ use mlgw_formats::key::{BadKey, Family};
 use mlgw_formats::schema::{
     BadRecord, Extent, ExtentPage, ObjectVersion, PartRecord, decode, extent, object, part, upload, version,
 };
+use std::ops::ControlFlow;
 
 /// A referenced extent.
 #[derive(Clone, Copy, Debug)]
@@ -35,43 +36,117 @@ impl ReferencedExtent<'_> {
     }
 }
 
+/// A place in the extents of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtentPosition {
+    family: Family,
+    /// Row of the object, version or upload.
+    row: Vec<u8>,
+    place: BodyPlace,
+}
+
+/// A place in a body, in the order in which its extents are visited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct BodyPlace {
+    /// The part; `None` outside of parts, which comes first.
+    part: Option<PartNumber>,
+    /// Offset in the body, or in the part.
+    offset: u64,
+}
+
+/// Families of the rows that have bodies.
+const BODY_FAMILIES: [Family; 3] = [Family::Object, Family::Version, Family::Upload];
+
+/// Result of a visit of some extents: the place before which it ended, unless it is complete.
+type Visited = Result<ControlFlow<BodyPlace>, StoreError>;
+
+/// A function that is called with extents, until it breaks before one of them.
+type Visit<'v> = &'v mut dyn FnMut(&ReferencedExtent<'_>) -> ControlFlow<()>;
+
 /// Calls `each` with every extent that objects, versions and uploads of `state` reference.
 pub(crate) fn each_extent(
     state: &StateDb,
     each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    for family in [Family::Object, Family::Version, Family::Upload] {
-        let mut rows = state.rows(&family.start(), &family.end());
+    let mut failed = None;
+    each_extent_from(state, None, &mut |extent| match each(extent) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// Calls `each` with the extents that objects, versions and uploads of `state` reference, from `from` on,
+/// until it breaks. Returns the position of the extent before which it did; `None` at the end. A body that
+/// was replaced since `from` was returned may be visited in part only.
+pub(crate) fn each_extent_from(
+    state: &StateDb,
+    from: Option<&ExtentPosition>,
+    each: Visit<'_>,
+) -> Result<Option<ExtentPosition>, StoreError> {
+    let families = BODY_FAMILIES.into_iter();
+    for family in families.skip_while(|family| from.is_some_and(|from| from.family != *family)) {
+        let from = from.filter(|from| from.family == family);
+        let start = from.map_or_else(|| family.start(), |from| from.row.clone());
+        let mut rows = state.rows(&start, &family.end());
         while let Some((row, value)) = rows.next()? {
-            let (bucket, key, body) = match family {
-                Family::Upload => upload::key_of(row)?,
-                Family::Version => {
-                    let (bucket, key, _) = version::key_of(row)?;
-                    (bucket, key, decode::<ObjectVersion>(value)?.body())
-                }
-                _ => {
-                    let (bucket, key) = object::key_of(row)?;
-                    (bucket, key, decode::<ObjectVersion>(value)?.body())
-                }
-            };
-            let mut whole = ExtentVisitor { bucket, key: &key, body, part: None, offset: 0 };
-            if family == Family::Upload {
-                parts(state, whole, each)?;
-                continue;
-            }
-            let record: ObjectVersion = decode(value)?;
-            whole.extents(&record.extents, each)?;
-            if record.part_count > 0 {
-                parts(state, whole, each)?;
-            } else if record.is_paged() {
-                let mut pages = state.rows(&extent::row(body, 0), &extent::rows_end(body));
-                while let Some((_, page)) = pages.next()? {
-                    whole.extents(&decode::<ExtentPage>(page)?.extents, each)?;
-                }
+            let begun = from.filter(|from| from.row == row);
+            let start = begun.map(|from| from.place).unwrap_or_default();
+            if let ControlFlow::Break(place) = visit_row(state, family, row, value, start, each)? {
+                return Ok(Some(ExtentPosition { family, row: row.to_vec(), place }));
             }
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Visits the extents of one row and of its body, from `start` on.
+fn visit_row(
+    state: &StateDb,
+    family: Family,
+    row: &[u8],
+    value: &[u8],
+    start: BodyPlace,
+    each: Visit<'_>,
+) -> Visited {
+    let (bucket, key, body) = match family {
+        Family::Upload => upload::key_of(row)?,
+        Family::Version => {
+            let (bucket, key, _) = version::key_of(row)?;
+            (bucket, key, decode::<ObjectVersion>(value)?.body())
+        }
+        _ => {
+            let (bucket, key) = object::key_of(row)?;
+            (bucket, key, decode::<ObjectVersion>(value)?.body())
+        }
+    };
+    let mut whole = ExtentVisitor { bucket, key: &key, body, part: None, offset: 0, start };
+    if family == Family::Upload {
+        return parts(state, whole, each);
+    }
+    let record: ObjectVersion = decode(value)?;
+    if let ended @ ControlFlow::Break(_) = whole.extents(&record.extents, each) {
+        return Ok(ended);
+    }
+    if record.part_count > 0 {
+        return parts(state, whole, each);
+    }
+    if record.is_paged() {
+        let mut pages = state.rows(&extent::row(body, 0), &extent::rows_end(body));
+        if start.offset > 0 {
+            pages.seek_for_prev(&extent::row(body, start.offset));
+        }
+        while let Some((row, page)) = pages.next()? {
+            whole.offset = extent::key_of(row)?.1;
+            if let ended @ ControlFlow::Break(_) = whole.extents(&decode::<ExtentPage>(page)?.extents, each) {
+                return Ok(ended);
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Iterates over the extents of one body or part, in order.
@@ -82,44 +157,52 @@ struct ExtentVisitor<'a> {
     body: BodyId,
     part: Option<PartNumber>,
     offset: u64,
+    /// Extents before this place are passed over.
+    start: BodyPlace,
 }
 
 impl ExtentVisitor<'_> {
-    fn extents(
-        &mut self,
-        extents: &[Extent],
-        each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    fn extents(&mut self, extents: &[Extent], each: Visit<'_>) -> ControlFlow<BodyPlace> {
         for extent in extents {
-            let Self { bucket, key, body, part, offset } = *self;
-            each(&ReferencedExtent { bucket, key, body, part, offset, extent })?;
+            let Self { bucket, key, body, part, offset, start } = *self;
+            let place = BodyPlace { part, offset };
+            let is_due = place >= start;
+            if is_due && each(&ReferencedExtent { bucket, key, body, part, offset, extent }).is_break() {
+                return ControlFlow::Break(place);
+            }
             self.offset += extent.logical_bytes;
         }
-        Ok(())
+        ControlFlow::Continue(())
     }
 }
 
 /// All stored parts of a body, including those that its index does not name and that wait to be freed.
-fn parts(
-    state: &StateDb,
-    whole: ExtentVisitor<'_>,
-    each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let body = whole.body;
-    let mut rows = state.rows(&part::rows_start(body), &part::rows_end(body));
+fn parts(state: &StateDb, whole: ExtentVisitor<'_>, each: Visit<'_>) -> Visited {
+    let (body, start) = (whole.body, whole.start);
+    let first = start.part.map_or_else(|| part::rows_start(body), |number| part::row(body, number));
+    let mut rows = state.rows(&first, &part::rows_end(body));
     while let Some((row, value)) = rows.next()? {
         let (_, number) = part::key_of(row)?;
         let record: PartRecord = decode(value)?;
         let mut walk = ExtentVisitor { part: Some(number), offset: 0, ..whole };
-        walk.extents(&record.extents, each)?;
+        if let ended @ ControlFlow::Break(_) = walk.extents(&record.extents, each) {
+            return Ok(ended);
+        }
         if record.paged_extents > 0 {
             let mut pages = state.rows(&part::page_row(body, number, 0), &part::pages_end(body, number));
-            while let Some((_, page)) = pages.next()? {
-                walk.extents(&decode::<ExtentPage>(page)?.extents, each)?;
+            if start.part == Some(number) {
+                pages.seek_for_prev(&part::page_row(body, number, start.offset));
+            }
+            while let Some((row, page)) = pages.next()? {
+                walk.offset = part::page_key_of(row)?.2;
+                let page: ExtentPage = decode(page)?;
+                if let ended @ ControlFlow::Break(_) = walk.extents(&page.extents, each) {
+                    return Ok(ended);
+                }
             }
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Fault of a body's map.

@@ -44,7 +44,7 @@ const SET_NODES: usize = 3;
 const MOVES_MAX: Duration = Duration::from_secs(240);
 
 /// Settings for many segments.
-fn small_segments(setup: ServerSetup) -> ServerSetup {
+pub(super) fn small_segments(setup: ServerSetup) -> ServerSetup {
     setup.with("hot.segment_bytes", "4MiB").with("hot.compact_interval", "100ms")
 }
 
@@ -72,7 +72,7 @@ fn split_keys() -> impl Iterator<Item = String> {
 }
 
 /// Adds two storage nodes, and makes sets of all five.
-fn grow(cluster: &mut TestCluster) {
+pub(super) fn grow(cluster: &mut TestCluster) {
     for id in [4, 5] {
         cluster.join("storage");
         cluster.until_active(id);
@@ -81,7 +81,7 @@ fn grow(cluster: &mut TestCluster) {
 }
 
 /// Rebalances through a node, and waits for the end.
-fn rebalance(cluster: &TestCluster, node: usize) {
+pub(super) fn rebalance(cluster: &TestCluster, node: usize) {
     let (output, status) = command(cluster, node, &["rebalance"]);
     assert_eq!(status, Some(0), "{output}");
     assert!(output.contains("The rebalance has begun"), "{output}");
@@ -114,7 +114,7 @@ impl Drop for ShownIfStuck<'_> {
 }
 
 /// Runs `mlgw cluster …` against a node, and returns its output and its exit status.
-fn command(cluster: &TestCluster, node: usize, words: &[&str]) -> (String, Option<i32>) {
+pub(super) fn command(cluster: &TestCluster, node: usize, words: &[&str]) -> (String, Option<i32>) {
     let words: Vec<&str> = std::iter::once("cluster").chain(words.iter().copied()).collect();
     cluster.member(node).setup.command(&words)
 }
@@ -126,7 +126,7 @@ fn run(cluster: &TestCluster, words: &[&str]) {
 }
 
 /// The nodes of each group of objects, from the sets.
-fn nodes_of_groups(view: &ClusterView) -> BTreeMap<u32, BTreeSet<usize>> {
+pub(super) fn nodes_of_groups(view: &ClusterView) -> BTreeMap<u32, BTreeSet<usize>> {
     let of_set = |set: &super::view::SetView| {
         let nodes: BTreeSet<usize> = set.nodes.iter().copied().collect();
         set.groups.iter().map(move |group| (*group, nodes.clone())).collect::<Vec<_>>()
@@ -182,13 +182,13 @@ fn assert_stored_in_sets(cluster: &TestCluster) {
     assert!(forwarded > 0, "a home node is not in the set of a group: {:?}", view.sets);
 }
 
-async fn put_in(client: &S3TestClient, bucket: &str, key: &str) {
+pub(super) async fn put_in(client: &S3TestClient, bucket: &str, key: &str) {
     let stored = async || client.put(bucket, key, full_body(content_of(key).bytes())).await;
     until_served(&format!("{bucket}/{key} is stored"), stored).await;
 }
 
 /// Asserts that a node returns an object with the content of a key, and returns the node that served it.
-async fn assert_returns(client: &S3TestClient, bucket: &str, key: &str, content: &str) -> usize {
+pub(super) async fn assert_returns(client: &S3TestClient, bucket: &str, key: &str, content: &str) -> usize {
     let read = async || client.get(bucket, key).await;
     let read = until_served(&format!("{bucket}/{key} is read"), read).await;
     assert_eq!(content_of(content).difference(&read.body), None, "{bucket}/{key}");
@@ -347,9 +347,9 @@ fn three_nodes_become_five_and_then_four_while_clients_write_through_each_of_the
     for id in &four {
         assert_all_stored(&cluster, *id, &stored);
     }
-    wait_at_most(MINUTELY_MAX, "every segment has three copies", || {
+    wait_at_most(MINUTELY_MAX, "every segment has three copies, and all bytes are in their sets", || {
         let copies = cluster.view(FIRST).copies;
-        (copies.wanted, copies.below_segments) == (SET_NODES, 0)
+        (copies.wanted, copies.below_segments, copies.off_set_bytes) == (SET_NODES, 0, 0)
     });
     assert_same_rows(&mut cluster, &four);
     for id in &four {

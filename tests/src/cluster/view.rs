@@ -55,6 +55,9 @@ pub(super) struct CopiesView {
     pub(super) below_segments: usize,
     pub(super) suspect_segments: usize,
     pub(super) open_segments: usize,
+    pub(super) off_set_segments: usize,
+    /// Bytes in segments of other sets than that of their group.
+    pub(super) off_set_bytes: u64,
 }
 
 /// A storage node that leaves.
@@ -69,6 +72,7 @@ pub(super) struct LeavingView {
 pub(super) struct SetView {
     pub(super) nodes: Vec<usize>,
     pub(super) groups: Vec<u32>,
+    pub(super) guests: Vec<u32>,
 }
 
 /// A rebalance that is under way.

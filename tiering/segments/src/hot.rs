@@ -40,6 +40,7 @@ mod placing;
 mod queue;
 mod read;
 mod recovery;
+mod relocating;
 mod remote_tier;
 mod repair;
 mod replace;
@@ -53,6 +54,7 @@ mod segments;
 mod space;
 mod space_wait;
 pub(crate) mod state_file;
+mod storing;
 mod verify;
 mod volumes;
 mod writer;
@@ -90,7 +92,6 @@ pub use map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, Seg
 pub use mark_file::{MARK_FILE_NAME, read_mark, replace_mark, write_mark};
 pub use marks::{AdoptedDirectory, MarkError, adopt, check_marks};
 pub use metrics::HotMetrics;
-use mlgw_formats::segment_payload::Payload;
 pub use open_error::HotOpenError;
 pub use options::{HotOptions, RemoteTierOptions, SealKeys, Upstreams};
 pub use pace::ByteRateLimiter;
@@ -98,6 +99,7 @@ pub use pins::{AllSegmentsPin, SegmentPin};
 pub use placing::{PlacingOrder, PlacingSettings, PlacingStatus, RuleSpill};
 pub use read::error::{ReadFault, SegmentReadError};
 pub use recovery::{RecoveryError, scan};
+pub use relocating::RelocatingStatus;
 pub use repair::{repair_headers, repair_names};
 pub use replace::StoredChunk;
 pub use replace_disk::{OnlyCopies, RefusedDirectory, ReplaceDirectoryError, ReplacedDirectory};
@@ -123,7 +125,7 @@ use holes::Holes;
 use metrics::HotCounters;
 use pins::SegmentPins;
 use placing::Placing;
-use queue::{QueueClose, StoredAppend};
+use queue::QueueClose;
 use read::SegmentReader;
 use read::other_replica::OtherReplicas;
 use record::RecordOwner;
@@ -215,6 +217,7 @@ impl HotTier {
         let weak = || Arc::downgrade(&tier.inner);
         let mut workers = vec![
             tokio::spawn(compaction::driver::run(weak(), compaction.clone())),
+            tokio::spawn(relocating::driver::run(weak(), compaction.clone())),
             tokio::spawn(placing::driver::run(weak(), placing.clone(), compaction.clone())),
         ];
         if let Some(replication) = replicas.replication() {
@@ -339,7 +342,7 @@ impl HotTier {
             match lane.push(&owner, &data, bytes).await {
                 Ok(answer) => {
                     admitted.transfer_to_writer();
-                    return wait_stored(answer).await;
+                    return self.inner.stored(&owner, set, answer).await;
                 }
                 // The body's segment was sealed in the meantime because it was idle or finished, or this node
                 // has left the set: the body gets another.
@@ -404,6 +407,12 @@ impl HotTier {
     /// has ended.
     pub fn compact(&self, dead_percent: u64) -> u64 {
         self.inner.compaction.request_pass(dead_percent)
+    }
+
+    /// Returns the progress of the moves of bytes to the nodes of their sets.
+    #[must_use]
+    pub fn relocating(&self) -> RelocatingStatus {
+        self.inner.compaction.relocating.status()
     }
 
     /// Returns the progress of moves between tiers.
@@ -580,38 +589,6 @@ impl HotTierInner {
         self.placing.start_pass();
         self.replicas.wake();
     }
-
-    /// Returns the set to whose segments a chunk is appended.
-    fn set_for(&self, owner: &RecordOwner) -> Result<u32, AppendError> {
-        self.shared.segments.map.set_for(owner.bucket, &owner.key).ok_or(AppendError::OtherSet)
-    }
-
-    /// Appends a chunk that is already stored elsewhere to the segment of moved chunks.
-    async fn append_moved(&self, owner: &RecordOwner, data: &Payload) -> Result<AppendedChunk, AppendError> {
-        self.append_by(QueueKind::Moved, owner, data).await
-    }
-
-    async fn append_by(
-        &self,
-        kind: QueueKind,
-        owner: &RecordOwner,
-        data: &Payload,
-    ) -> Result<AppendedChunk, AppendError> {
-        let bytes = record::head_bytes(owner.key.as_bytes().len(), data) + data.stored_bytes();
-        let space = &self.shared.space;
-        let admitted = AppendReservation::reserve_moved(space, bytes as u64).ok_or(AppendError::Full)?;
-        loop {
-            let lane = self.writer_queues.shared(self.set_for(owner)?, kind)?;
-            match lane.push(owner, data, bytes).await {
-                Ok(answer) => {
-                    admitted.transfer_to_writer();
-                    return wait_stored(answer).await;
-                }
-                Err(queue::QueueClosed) if self.writer_queues.is_replaced(&lane) => {}
-                Err(queue::QueueClosed) => return Err(AppendError::Stopping),
-            }
-        }
-    }
 }
 
 fn shared_by_writers(
@@ -638,14 +615,6 @@ fn shared_by_writers(
         is_disposable: options.disposable,
         runtime: Handle::current(),
     })
-}
-
-/// Waits for the result of a chunk that is queued at its writer.
-async fn wait_stored(
-    answer: oneshot::Receiver<Result<StoredAppend, AppendError>>,
-) -> Result<AppendedChunk, AppendError> {
-    let StoredAppend { location, hold } = answer.await.unwrap_or(Err(AppendError::Stopping))?;
-    Ok(AppendedChunk { extent: location.into(), hold })
 }
 
 /// Maximum wait of a shutdown for the current step of each background worker, and for the last seals.

@@ -57,8 +57,8 @@ pub struct GroupSet {
     /// Id of its set.
     #[prost(uint32, tag = "2")]
     pub set: u32,
-    /// Other sets whose segments records of the group may refer to, because the group was in them. The first
-    /// set is never among them: every group may refer to its segments.
+    /// Other sets whose segments records of the group may refer to, because the group was in them, until the
+    /// bytes have followed it. The first set is never among them: every group may refer to its segments.
     #[prost(uint32, repeated, tag = "3")]
     pub guest_of: Vec<u32>,
     /// Number of changes of the row.
@@ -102,6 +102,13 @@ impl GroupSet {
         let former = self.guest_of.iter().copied().chain([self.set]);
         let guest_of = former.filter(|of| *of != set && *of != FIRST_SET).collect();
         Self { group: self.group, set, guest_of, changes: self.changes + 1 }
+    }
+
+    /// Returns the record after the group has ceased to be a guest of a set.
+    #[must_use]
+    pub fn without_guest(&self, set: u32) -> Self {
+        let guest_of = self.guest_of.iter().copied().filter(|of| *of != set).collect();
+        Self { guest_of, changes: self.changes + 1, ..*self }
     }
 }
 
@@ -149,5 +156,8 @@ mod tests {
         assert_eq!(of(&third.assigned_to(2)), (2, vec![3], 3), "it returns");
         assert_eq!(of(&third.assigned_to(0)), (0, vec![2, 3], 3));
         assert_eq!([0, 1, 2, 3, 4].map(|set| third.may_refer_to(set)), [true, false, true, true, false]);
+        let ended = third.assigned_to(1).without_guest(2);
+        assert_eq!(of(&ended), (1, vec![3], 4));
+        assert_eq!([0, 1, 2, 3].map(|set| ended.may_refer_to(set)), [true, true, false, true]);
     }
 }

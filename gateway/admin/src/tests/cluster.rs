@@ -113,7 +113,9 @@ fn a_node_with_other_settings_is_a_finding_and_an_upgrade_is_none() {
 
 #[test]
 fn copies_are_counted_and_missing_ones_are_no_finding() {
-    let mut copies = CopyStatus { wanted: 2, open_segments: 6, off_set_segments: 2, ..CopyStatus::default() };
+    let (off_set_segments, off_set_bytes) = (2, 900);
+    let mut copies =
+        CopyStatus { wanted: 2, open_segments: 6, off_set_segments, off_set_bytes, ..CopyStatus::default() };
     let counts = &mut copies.counts;
     (counts.segments, counts.bytes) = (120, 7_000);
     (counts.below_segments, counts.below_bytes, counts.suspect_segments) = (4, 300, 1);
@@ -127,7 +129,8 @@ fn copies_are_counted_and_missing_ones_are_no_finding() {
         below_bytes: 300,
         suspect_segments: 1,
         open_segments: 6,
-        off_set_segments: 2,
+        off_set_segments,
+        off_set_bytes,
     };
     assert_eq!(info.copies, expected);
     assert_eq!(info.findings, []);

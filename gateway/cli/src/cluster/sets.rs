@@ -5,7 +5,10 @@ use crate::client::Client;
 use crate::output::{Out, columns, counted, pairs};
 use crate::{CliError, Global, discover};
 use http::Method;
-use mlgw_api::{ClusterInfo, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterSetInfo};
+use mlgw_api::{
+    ClusterCopiesInfo, ClusterInfo, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterSetInfo,
+};
+use mlgw_common::ByteSize;
 use serde::Serialize;
 
 /// Begins a rebalance, unless one is under way.
@@ -39,6 +42,7 @@ struct SetsPart<'a> {
     sets_wait: &'a Option<String>,
     moving_groups: &'a [u32],
     off_set_segments: u64,
+    off_set_bytes: u64,
     sets: &'a [ClusterSetInfo],
 }
 
@@ -49,8 +53,8 @@ struct SetsPart<'a> {
 pub async fn rebalance_status(global: &Global, out: Out) -> Result<(), CliError> {
     let cluster: ClusterInfo = Client::new(discover::target(global)?)?.get(CLUSTER).await?;
     let ClusterInfo { rebalance, sets_wait, moving_groups, sets, .. } = &cluster;
-    let off_set_segments = cluster.copies.off_set_segments;
-    let part = SetsPart { rebalance, sets_wait, moving_groups, off_set_segments, sets };
+    let ClusterCopiesInfo { off_set_segments, off_set_bytes, .. } = cluster.copies;
+    let part = SetsPart { rebalance, sets_wait, moving_groups, off_set_segments, off_set_bytes, sets };
     out.document(&part, |_| pairs(&[("sets", line(&cluster))]) + &table(&cluster))
 }
 
@@ -74,7 +78,11 @@ pub(super) fn line(cluster: &ClusterInfo) -> String {
         0 => String::new(),
         segments => format!("; {} on other nodes than those of their sets", counted(segments, "segment")),
     };
-    format!("{sets}{moves}{off_set}{rebalance}")
+    let bytes = match cluster.copies.off_set_bytes {
+        0 => String::new(),
+        bytes => format!("; {} to move to the nodes of their sets", ByteSize(bytes).human()),
+    };
+    format!("{sets}{moves}{bytes}{off_set}{rebalance}")
 }
 
 /// Lists the sets; empty if there are none.
@@ -136,6 +144,9 @@ mod tests {
             off_set,
             "2 sets; no group is moving; 12 segments on other nodes than those of their sets"
         );
+        let copies = ClusterCopiesInfo { off_set_bytes: 3 << 20, ..ClusterCopiesInfo::default() };
+        let bytes = line(&ClusterInfo { copies, ..with_sets() });
+        assert_eq!(bytes, "2 sets; no group is moving; 3.0 MiB to move to the nodes of their sets");
         let waits = ClusterInfo { sets_wait: Some("group 3 is moving".into()), ..moving };
         assert_eq!(line(&waits), "2 sets; group 3 is moving");
         let rebalance = ClusterRebalanceInfo { requested: "T".into(), by: "AK".into() };

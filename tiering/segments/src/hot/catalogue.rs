@@ -55,6 +55,10 @@ impl SegmentMap for CatalogueMap {
         self.catalogue.set_for(self.node, bucket, key)
     }
 
+    fn may_refer_to(&self, bucket: BucketId, key: &ObjectKey, set: u32) -> bool {
+        self.catalogue.may_refer_to(bucket, key, set)
+    }
+
     fn own_sets(&self) -> Option<BTreeSet<u32>> {
         self.catalogue.sets_of(self.node)
     }

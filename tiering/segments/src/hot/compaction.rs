@@ -39,6 +39,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::pace::ByteRateLimiter;
+use super::relocating::RelocatingCounters;
+
 /// Settings of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionSettings {
@@ -103,6 +106,9 @@ pub(super) struct Compaction {
     draining_segments: AtomicU64,
     passes_begun: AtomicU64,
     passes_ended: AtomicU64,
+    /// Rate of the reads of compaction, and of relocating.
+    pub(super) pace: ByteRateLimiter,
+    pub(super) relocating: RelocatingCounters,
 }
 
 impl Compaction {
@@ -121,6 +127,8 @@ impl Compaction {
             draining_segments: AtomicU64::new(0),
             passes_begun: AtomicU64::new(0),
             passes_ended: AtomicU64::new(0),
+            pace: ByteRateLimiter::default(),
+            relocating: RelocatingCounters::default(),
         }
     }
 

@@ -86,6 +86,12 @@ pub trait SegmentMap: Send + Sync + 'static {
         Some(FIRST_SET)
     }
 
+    /// True if records of a key may refer to segments of a set; true by default, for maps without sets. Each
+    /// append calls it after its bytes are stored, and so after the segment was created.
+    fn may_refer_to(&self, _bucket: BucketId, _key: &ObjectKey, _set: u32) -> bool {
+        true
+    }
+
     /// Returns the sets in which this node is; `None` while there are no sets, as by default.
     fn own_sets(&self) -> Option<BTreeSet<u32>> {
         None

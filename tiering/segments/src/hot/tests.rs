@@ -11,6 +11,7 @@ mod model;
 mod placing;
 mod placing_model;
 mod reading;
+mod relocating;
 mod remote_tier;
 mod replacing;
 mod replicas;
@@ -63,6 +64,8 @@ pub(super) struct MapSets {
     pub(super) own: Option<BTreeSet<u32>>,
     /// Set for the chunks of each key; the first one for all others.
     pub(super) of_keys: BTreeMap<String, u32>,
+    /// Sets to whose segments no key may refer.
+    pub(super) ended: BTreeSet<u32>,
 }
 
 impl MemoryMap {
@@ -116,6 +119,10 @@ impl SegmentMap for MemoryMap {
         let sets = self.sets.lock();
         let set = sets.of_keys.get(key.as_str()).copied().unwrap_or(FIRST_SET);
         sets.own.as_ref().is_none_or(|own| own.contains(&set)).then_some(set)
+    }
+
+    fn may_refer_to(&self, _bucket: BucketId, _key: &ObjectKey, set: u32) -> bool {
+        !self.sets.lock().ended.contains(&set)
     }
 
     fn own_sets(&self) -> Option<BTreeSet<u32>> {

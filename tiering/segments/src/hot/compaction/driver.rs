@@ -21,7 +21,6 @@ use super::moving::{MoveStepError, RelocationLog, blocking, empty_segment};
 use super::readers::ReadersElsewhere;
 use super::stats::segment_stats;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
-use crate::hot::pace::ByteRateLimiter;
 use crate::hot::placing::leftover_objects::sweep_objects;
 use crate::hot::{HotTierInner, space_wait};
 use mlgw_common::SegmentTier;
@@ -70,7 +69,6 @@ struct CompactionDriver {
     /// Answers of the other nodes in this pass.
     elsewhere: ReadersElsewhere,
     dying: DeathRates,
-    pace: ByteRateLimiter,
 }
 
 impl CompactionDriver {
@@ -206,7 +204,7 @@ impl CompactionDriver {
             }
             CompactionStep::Move => {
                 let picked = RelocationLog::start(segment);
-                let done = empty_segment(inner, catalogue, &picked, &self.pace).await;
+                let done = empty_segment(inner, catalogue, &picked).await;
                 picked.record(inner, why, done.as_ref().err());
                 done?;
             }

@@ -135,9 +135,8 @@ pub(super) async fn empty_segment(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
     picked: &RelocationLog,
-    pace: &ByteRateLimiter,
 ) -> Result<(), MoveStepError> {
-    let segment = picked.segment;
+    let (segment, pace) = (picked.segment, &inner.compaction.pace);
     let dead = catalogue.known_dead(segment);
     let passed_over = !dead.is_empty();
     let rate = inner.compaction.settings().bytes_per_second;

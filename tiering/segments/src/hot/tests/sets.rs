@@ -129,3 +129,23 @@ async fn the_own_segment_of_a_body_ends_when_its_group_moves_to_another_set() {
     until_sealed(&map, after.segment).await;
     tier.shutdown().await;
 }
+
+/// The segment was created after the chunk's group had ceased to be a guest of the set, so the group does not
+/// count as one that may refer to it.
+#[tokio::test]
+async fn a_chunk_in_a_segment_to_which_its_key_may_not_refer_is_not_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tier, map) = in_sets(dir.path(), &[0, 1]).await;
+    map.sets.lock().ended.insert(1);
+    for placement in [Placement::Shared, Placement::Own] {
+        let chunk = Chunk { placement, ..chunk(1, vec![1; 100]) };
+        assert_eq!(append(&tier, chunk).await.err(), Some(AppendError::OtherSet));
+    }
+    let extent = append(&tier, chunk(3, vec![1; 100])).await.unwrap();
+    assert_eq!(map.set_of(extent.segment), 0, "the others are");
+    map.sets.lock().of_keys.insert("key-3".to_owned(), 1);
+    assert_eq!(tier.append_moved(&extent, BodyId(3)).await.err(), Some(AppendError::OtherSet));
+    map.sets.lock().ended.clear();
+    append(&tier, chunk(1, vec![1; 100])).await.unwrap();
+    tier.shutdown().await;
+}

@@ -1,0 +1,256 @@
+//! Bytes of groups that are in segments of other sets than their own, and the end of a guest.
+//!
+//! A group that moved to another set refers to segments of the sets in which it was, and of the first one,
+//! until its leader has moved the bytes. When no record of it refers to a segment of a set in which it was,
+//! it ceases to be a guest of that set, and the nodes of the set leave the group.
+//!
+//! Invariant: a group that is no guest of a set, and not in it, never refers to a segment of the set. Each
+//! segment that the set had before the end is fenced in the group and not referred to, for ever. An append to
+//! a later one is refused by the node that appends, since its rows are newer than the segment
+//! ([`Catalogue::may_refer_to`]). All of this is in rows, so a power loss at any step changes nothing of it.
+
+use super::groups::SYSTEM_GROUP;
+use super::segment_usages::each_usage;
+use super::{Catalogue, ChunkOwner, ProposeError};
+use crate::apply::is_released;
+use crate::offline::ExtentPosition;
+use crate::offline::bodies::each_extent_from;
+use crate::store_error::{ReadError, StoreError};
+use crate::view::RowReader as _;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
+use mlgw_common::{BucketId, NodeId, ObjectKey, SegmentId, SegmentTier};
+use mlgw_formats::command::{Change, Command, EndGuest, FenceSegment, Reject};
+use mlgw_formats::schema::set::FIRST_SET;
+use mlgw_formats::schema::usage::segment_row;
+use mlgw_formats::schema::{Extent, GroupSet, SegmentUsage};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Extents that are looked at before a look ends, whether it has found some or not.
+const LOOKED_AT_MAX: usize = 20_000;
+
+/// Fences that are proposed at a time.
+const FENCES_AT_ONCE: usize = 64;
+
+/// References of a group to segments of other sets than its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OffSetUsages {
+    /// Usage of each of these segments whose bytes are to move.
+    pub segments: BTreeMap<SegmentId, SegmentUsage>,
+    /// The sets of all these segments.
+    pub sets: BTreeSet<u32>,
+}
+
+impl OffSetUsages {
+    /// Bytes that are to move.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments.values().map(|usage| usage.bytes).sum()
+    }
+}
+
+/// A referenced chunk of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupChunk {
+    /// The record that refers to it.
+    pub owner: ChunkOwner,
+    /// Location of its bytes.
+    pub extent: Extent,
+}
+
+/// Some chunks of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupChunks {
+    /// The chunks, in the order of their keys.
+    pub chunks: Vec<GroupChunk>,
+    /// Position of the next ones; `None` at the end.
+    pub next: Option<ExtentPosition>,
+}
+
+impl Catalogue {
+    /// True if records of a key's group may refer to segments of a set, by the rows of this node. A node that
+    /// has just appended to a segment has rows that are newer than the segment.
+    #[must_use]
+    pub fn may_refer_to(&self, bucket: BucketId, key: &ObjectKey, set: u32) -> bool {
+        let resident = &self.inner.resident;
+        set == FIRST_SET || resident.set_of_group(resident.group_of(bucket, key.as_bytes())).may_refer_to(set)
+    }
+
+    /// The groups that this node leads as a node of their set, and that may refer to segments of another set.
+    /// From memory; empty without sets.
+    #[must_use]
+    pub fn off_set_groups(&self) -> Vec<GroupSet> {
+        let (resident, own) = (&self.inner.resident, self.node());
+        if !resident.has_sets() {
+            return Vec::new();
+        }
+        let groups = self.group_sets().into_iter().map(Arc::unwrap_or_clone);
+        groups.filter(|of| refers_elsewhere(of) && self.leads_in_set(of, own)).collect()
+    }
+
+    /// True if this node still leads a group as a node of its set, and its set has not changed since `of` was
+    /// read.
+    #[must_use]
+    pub fn leads_off_set(&self, of: &GroupSet) -> bool {
+        self.inner.resident.set_of_group(of.group) == *of && self.leads_in_set(of, self.node())
+    }
+
+    fn leads_in_set(&self, of: &GroupSet, own: NodeId) -> bool {
+        let sets = self.inner.resident.sets.read();
+        let has_own = sets.get(&u64::from(of.set)).is_some_and(|set| set.contains(own));
+        has_own && self.inner.groups.get(of.group).is_some_and(|member| member.leader() == Some(own))
+    }
+
+    /// References of a group to segments of other sets than its own. Segments of the first set that are at an
+    /// upstream are left out: no node stores their bytes, and every group may refer to them. Reads a row per
+    /// segment. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or the group has no member on this node.
+    pub fn off_set_usages(&self, of: &GroupSet) -> Result<OffSetUsages, ReadError> {
+        let state = self.inner.state_of_group(of.group)?;
+        let mut found = OffSetUsages::default();
+        each_usage(&state, &mut |id, usage: &SegmentUsage| {
+            // A segment that this node does not know yet is looked at later.
+            let Some(segment) = self.segment(id).filter(|segment| segment.set != of.set) else { return };
+            if segment.set != FIRST_SET || segment.tier != SegmentTier::Upstream {
+                found.segments.insert(id, *usage);
+                found.sets.insert(segment.set);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Referenced bytes in segments of other sets than that of their group, over the groups with a member on
+    /// this node. Reads a row per segment and group that may have some. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn off_set_bytes(&self) -> Result<u64, ReadError> {
+        let mut bytes = 0;
+        for of in self.group_sets().iter().filter(|of| refers_elsewhere(of)) {
+            match self.off_set_usages(of) {
+                Ok(found) => bytes += found.bytes(),
+                Err(ReadError::GroupElsewhere { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Some chunks of a group in these segments, from `from` on: at most as many as compaction moves at once.
+    /// Blocks the calling thread.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or the group has no member on this node.
+    pub fn chunks_of_group(
+        &self,
+        group: u32,
+        from: Option<&ExtentPosition>,
+        segments: &BTreeMap<SegmentId, SegmentUsage>,
+    ) -> Result<GroupChunks, ReadError> {
+        let state = self.inner.state_of_group(group)?;
+        let (mut chunks, mut bytes, mut looked_at, mut wrong) = (Vec::new(), 0, 0, None);
+        let next = each_extent_from(&state, from, &mut |found| {
+            let is_enough = bytes >= MOVE_BATCH_BYTES_MAX || chunks.len() >= MOVE_BATCH_CHUNKS_MAX;
+            if is_enough || looked_at >= LOOKED_AT_MAX || wrong.is_some() {
+                return ControlFlow::Break(());
+            }
+            looked_at += 1;
+            if segments.contains_key(&found.extent.segment_id()) {
+                match ObjectKey::from_bytes(found.key) {
+                    Ok(key) => {
+                        bytes += found.extent.record_bytes();
+                        let (bucket, body, part, offset) =
+                            (found.bucket, found.body, found.part, found.offset);
+                        let owner = ChunkOwner { bucket, key, body, part, offset };
+                        chunks.push(GroupChunk { owner, extent: found.extent.clone() });
+                    }
+                    Err(error) => wrong = Some(StoreError(format!("a stored key is invalid: {error}"))),
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        match wrong {
+            Some(error) => Err(error.into()),
+            None => Ok(GroupChunks { chunks, next }),
+        }
+    }
+
+    /// Ends that a group is a guest of a set, if no record of the group refers to a segment of the set any
+    /// more: fences every segment of the set in the group, looks again, and then changes the row. Returns
+    /// false if there are references, or if votes have not moved to the set of the group yet: nodes of the
+    /// former set may have them. `of` is the row as it was read.
+    ///
+    /// # Errors
+    /// [`Reject::SegmentInUse`] if the set has got a segment meanwhile, or a row cannot be read;
+    /// [`Reject::GroupAssigned`] if the row has changed; those of [`Catalogue::propose`]. Repeat the call.
+    pub async fn end_guest(&self, of: &GroupSet, set: u32) -> Result<bool, ProposeError> {
+        let (group, changes) = (of.group, of.changes);
+        if !self.has_votes_in_set(of) {
+            return Ok(false);
+        }
+        let Some(looked) = self.look_at_segments(group, set).await? else { return Ok(false) };
+        let fences = looked.unfenced.into_iter().map(|segment| {
+            let fence = Change::FenceSegment(FenceSegment { segment: segment.0 });
+            self.inner.propose_to(group, Arc::new(Command::from(fence)))
+        });
+        let fencing = stream::iter(fences).buffer_unordered(FENCES_AT_ONCE);
+        fencing.try_for_each(|_| std::future::ready(Ok(()))).await?;
+        // A command that was proposed before may have referred to a segment until it was fenced.
+        let is_released = self.look_at_segments(group, set).await?;
+        if !is_released.is_some_and(|again| again.unfenced.is_empty()) {
+            return Ok(false);
+        }
+        let end = EndGuest { group, set, changes, next_segment: looked.next_segment.0 };
+        self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::EndGuest(end)))).await?;
+        Ok(true)
+    }
+
+    fn has_votes_in_set(&self, of: &GroupSet) -> bool {
+        let sets = self.inner.resident.sets.read();
+        let has = |node: &NodeId| sets.get(&u64::from(of.set)).is_some_and(|set| set.contains(*node));
+        self.voters(of.group).iter().all(has)
+    }
+
+    /// Looks at the references of a group to the segments of a set; `None` if there are some.
+    async fn look_at_segments(&self, group: u32, set: u32) -> Result<Option<LookedAt>, ProposeError> {
+        let catalogue = self.clone();
+        let looked = tokio::task::spawn_blocking(move || catalogue.unfenced_segments(group, set)).await;
+        // A row that cannot be read counts as a reference.
+        looked.ok().and_then(Result::ok).ok_or(ProposeError::Rejected(Reject::SegmentInUse))
+    }
+
+    fn unfenced_segments(&self, group: u32, set: u32) -> Result<Option<LookedAt>, ReadError> {
+        // Before the rows: a segment that is not among them has a later id, or was removed.
+        let next_segment = self.next_segment()?;
+        let state = self.inner.state_of_group(group)?;
+        let mut unfenced = Vec::new();
+        for record in self.segments()?.iter().filter(|record| record.set == set) {
+            let segment = record.segment_id();
+            if is_released(&*state, segment)? {
+                continue;
+            }
+            if state.get(&segment_row(segment))?.is_some() {
+                return Ok(None);
+            }
+            unfenced.push(segment);
+        }
+        Ok(Some(LookedAt { next_segment, unfenced }))
+    }
+}
+
+/// The segments of a set, to none of which a group refers.
+struct LookedAt {
+    /// Id of the next segment, before the others were looked at.
+    next_segment: SegmentId,
+    /// Those to which the group may still begin to refer.
+    unfenced: Vec<SegmentId>,
+}
+
+/// True if records of a group may refer to segments of another set than its own.
+fn refers_elsewhere(of: &GroupSet) -> bool {
+    of.set != FIRST_SET || !of.guest_of.is_empty()
+}
