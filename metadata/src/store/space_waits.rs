@@ -4,6 +4,9 @@
 //! space is free as a memtable takes, which it checks every five seconds. Then it flushes its memtables and
 //! begins a new write-ahead log, so what it refused can be repeated. Nothing that waits is acknowledged:
 //! after a power loss the store is as of its last sync. Other failures are not repeated.
+//!
+//! A write is repeated until it succeeds, before a flush is. RocksDB queues each flush, and its recovery waits
+//! until none is queued: repeated flushes would delay it for ever.
 
 use crate::store_error::StoreError;
 use mlgw_common::time::{Instant, block_for};
@@ -166,13 +169,18 @@ impl Drop for SpaceWait<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{STUCK, SpaceWaits};
+    use super::{PAUSE, STUCK, SpaceWaits};
+    use crate::store::state::StateDb;
     use crate::store_error::StoreError;
-    use mlgw_common::time::Instant;
+    use crate::view::RowChanges;
+    use mlgw_common::time::{Instant, block_for};
     use std::io::{BufRead as _, BufReader};
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::Ordering;
     use tokio::time::advance;
+
+    const MEMTABLE_BYTES: usize = 4 << 20;
 
     /// A disk of a few megabytes, in a mount namespace that another process holds.
     pub(crate) struct SmallDisk {
@@ -225,6 +233,29 @@ pub(crate) mod tests {
             drop(self.holder.kill());
             drop(self.holder.wait());
         }
+    }
+
+    #[test]
+    fn a_state_recovers_though_several_flushes_of_it_wait() {
+        let disk = SmallDisk::new(64);
+        let cache = rocksdb::Cache::new_lru_cache(1 << 20);
+        let state = StateDb::open(&disk.path().join("state"), &cache, MEMTABLE_BYTES).unwrap();
+        let changes = RowChanges::from([(vec![1], Some(vec![7; MEMTABLE_BYTES / 4]))]);
+        state.write(&changes).unwrap();
+        let eaten = disk.fill();
+        let waits = SpaceWaits::new(&disk.path());
+        let flush = || waits.repeat("the test", MEMTABLE_BYTES, || state.flush());
+        std::thread::scope(|scope| {
+            let flushes = [0; 3].map(|_| scope.spawn(flush));
+            while waits.waiting.load(Ordering::Acquire) < flushes.len() {
+                block_for(PAUSE);
+            }
+            // More attempts than one queued flush delays.
+            block_for(PAUSE * 30);
+            std::fs::remove_file(eaten).unwrap();
+            flushes.map(|flush| flush.join().unwrap().unwrap());
+        });
+        assert!(state.get_flushed(&[1]).unwrap().is_some());
     }
 
     fn full() -> StoreError {

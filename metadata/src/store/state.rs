@@ -122,9 +122,16 @@ impl StateDb {
 
     /// Flushes all changes to disk, synced.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
         Ok(self.db.flush_opt(&flush)?)
+    }
+
+    /// Fails while RocksDB has not recovered from a full disk. Flushes and checkpoints must not be tried then
+    /// ([`super::space_waits`]).
+    fn check_writable(&self) -> Result<(), StoreError> {
+        Ok(self.db.write_without_wal(WriteBatch::default())?)
     }
 
     /// Number of unflushed tombstones.
@@ -154,6 +161,7 @@ impl StateDb {
     /// Makes a copy of everything written in `dir`, which must not exist: with hard links if the file system
     /// allows them.
     pub(crate) fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        self.check_writable()?;
         Ok(Checkpoint::new(&self.db)?.create_checkpoint(dir)?)
     }
 
