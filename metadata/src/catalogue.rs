@@ -5,6 +5,7 @@
 //! access keys and segments are small and every request reads them, so they are also kept in memory. The
 //! copies in memory change before the command is answered.
 
+mod behind;
 #[cfg(test)]
 mod bench;
 pub(crate) mod checkpoints;

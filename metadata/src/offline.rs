@@ -37,7 +37,7 @@ pub use rebuild::{
     CheckpointDir, RebuildError, RebuildLog, RebuildReport, check_checkpoint, copy_closed,
     foreign_checkpoint, rebuild, remove_checkpoint, unexpected_checkpoint,
 };
-pub use recover::{CatalogueRecovery, RecoveredCatalogue, recover_catalogue};
+pub use recover::{CatalogueRecovery, OldRows, RecoveredCatalogue, recover_catalogue};
 pub use repair::{rebuild_log, recount, repair_current_files, repair_log};
 
 pub(crate) use tail::{AppliedPosition, starting_rows};
@@ -45,12 +45,13 @@ pub use tail::{LogTail, check_tail, restart_log};
 
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
-use crate::store::links;
 use crate::store::saved_log::SavedLog;
+use crate::store::{behind, links};
 use crate::store_error::StoreError;
 use crate::view::{Row, RowReader as _};
 use mlgw_common::NodeId;
 use mlgw_formats::key::Family;
+use mlgw_formats::schema::meta::{MembershipRecord, MetaRow};
 use mlgw_formats::schema::set::SYSTEM_GROUP;
 use mlgw_formats::schema::{
     Bucket, Credential, Partition, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, decode, policy,
@@ -119,6 +120,8 @@ pub struct Offline {
     pub facts: CatalogueFacts,
     /// The node whose catalogue it is.
     pub node: NodeId,
+    /// Groups in which the node has recorded that it may lack changes.
+    behind: BTreeSet<u32>,
     /// Owns the scratch copy; dropped last.
     _scratch: Scratch,
 }
@@ -183,6 +186,8 @@ impl Offline {
         if groups.is_empty() {
             return Ok(None);
         }
+        let unreadable = |error: std::io::Error| StoreError(format!("{}: {error}", dir.display()));
+        let behind = behind::groups_behind(dir).map_err(unreadable)?;
         let log_dir = dir.join("log");
         let log = logs::open(&log_dir, &scratch.join("log"), findings).map_err(failed)?;
         let Some(log) = log else { return Ok(None) };
@@ -206,7 +211,7 @@ impl Offline {
         }
         let Some(states) = replayed(states, node, &log, &log_dir, findings, watch) else { return Ok(None) };
         let known = rows::check(states.iter(), dir, findings, watch);
-        Ok(known.map(|known| Self { states, facts: known, node, _scratch: owner }))
+        Ok(known.map(|known| Self { states, facts: known, node, behind, _scratch: owner }))
     }
 
     /// Calls `each` with every referenced extent and its owner, in the order of buckets and keys.
@@ -270,6 +275,27 @@ impl Offline {
             }
         }
         Ok(owners.difference(&filled).copied().collect())
+    }
+
+    /// Ids of the groups here whose rows may lack acknowledged changes: the node left them or was added to
+    /// them, and has not confirmed since that it has all of their rows; or it is no member of them by its own
+    /// rows.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn old_groups(&self) -> Result<Vec<u32>, StoreError> {
+        let mut old = Vec::new();
+        for ScratchState { group, state, .. } in &self.states {
+            let known = state.get(&MetaRow::Membership.row())?;
+            let known: Option<MembershipRecord> = known.as_deref().map(decode).transpose()?;
+            let is_member = |known: &MembershipRecord| {
+                known.position.is_none() || known.members.iter().any(|of| of.node == self.node.get())
+            };
+            if self.behind.contains(group) || !known.as_ref().is_none_or(is_member) {
+                old.push(*group);
+            }
+        }
+        Ok(old)
     }
 
     /// The nodes that have the rows of all groups; none if there are no sets.

@@ -7,6 +7,7 @@
 //! flush and the log as of its last sync; replaying the log over the state restores every acknowledged
 //! command.
 
+pub(crate) mod behind;
 pub(crate) mod floor;
 pub(crate) mod group_dirs;
 pub(crate) mod links;

@@ -9,6 +9,7 @@ use crate::facts::{GroupWaits, SYSTEM_GROUP, decision_input, lacking_version};
 use crate::mover::move_sets;
 use crate::own_groups::follow_sets;
 use crate::probes::Probes;
+use crate::removals::NodeRemovals;
 use crate::replacing::ReplacedNodes;
 use crate::rotation::end_rotation;
 use crate::routes::serving_nodes;
@@ -43,6 +44,7 @@ pub(crate) struct MembershipDriver {
     pub(crate) services: NodeServices,
     pub(crate) waits: GroupWaits,
     pub(crate) failed: FailedAdditions,
+    pub(crate) removals: Arc<NodeRemovals>,
 }
 
 /// Nodes that could not be added to groups, and when.
@@ -66,13 +68,15 @@ impl FailedAdditions {
 
 impl MembershipDriver {
     /// Decides and acts until the future is dropped, changes the sets, and follows them: a group that this
-    /// node leaves, or whose members change, must not delay the others.
+    /// node leaves, or whose members change, must not delay the others, nor a group without a majority.
     pub(crate) async fn run(self) {
         let (catalogue, probes, services) =
             (self.catalogue.clone(), Arc::clone(&self.probes), self.services.clone());
         let answers = || NodeAnswers::of(&catalogue, &probes, &services);
         let following = follow_sets(catalogue.clone(), services.clone());
-        tokio::join!(following, move_sets(catalogue.clone(), answers), self.drive());
+        let removals = Arc::clone(&self.removals);
+        let recording = removals.record(&catalogue);
+        tokio::join!(following, move_sets(catalogue.clone(), answers), recording, self.drive());
     }
 
     async fn drive(self) {
@@ -141,6 +145,8 @@ impl MembershipDriver {
         for (node, facts) in &mut input.nodes {
             if group == SYSTEM_GROUP && facts.state == NodeState::Leaving {
                 facts.is_held |= !has_all || self.catalogue.is_in_any_group(*node);
+                // Other steps go on meanwhile.
+                facts.is_held |= self.removals.is_due(*node);
             }
         }
         let step = decide(&input);
@@ -174,22 +180,11 @@ impl MembershipDriver {
             MemberStep::RemoveLearner(node) => catalogue.remove_member(group, node).await,
             MemberStep::ChangeVoters(change) => catalogue.change_voters(group, &change.voters).await,
             MemberStep::TransferLeader { to } => catalogue.transfer_leader(group, to).await,
-            MemberStep::RecordRemoval(node) => self.record_removal(node).await,
+            MemberStep::RecordRemoval(node) => {
+                self.removals.request(node);
+                Ok(())
+            }
         }
-    }
-
-    /// Records that a node is removed, once no group has it. Every group has a member on this node, which
-    /// leads the system group, and after the barriers it knows the newest membership. A node that leaves is
-    /// added to no group.
-    async fn record_removal(&self, node: NodeId) -> Result<(), ChangeMembersError> {
-        for scope in [BarrierScope::System, BarrierScope::AllGroups] {
-            self.catalogue.barrier(scope).await.map_err(|_| ChangeMembersError::InProgress)?;
-        }
-        if !self.catalogue.has_all_groups() || self.catalogue.is_in_any_group(node) {
-            return Err(ChangeMembersError::InProgress);
-        }
-        let recorded = self.catalogue.remove_node(node).await;
-        recorded.map(drop).map_err(|error| ChangeMembersError::NodeFailed { node, why: error.to_string() })
     }
 
     /// Transfers the leadership to the node that the group is assigned to, so that leaderships are spread

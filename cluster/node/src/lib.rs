@@ -38,6 +38,7 @@ mod prepared;
 mod probes;
 mod rebalance;
 mod refusals;
+mod removals;
 mod renewal;
 mod replacing;
 mod replicas;

@@ -5,7 +5,10 @@
 //! adds this node opens it too, but may have done so before this node left.
 //!
 //! A node of the first set is to have the rows of all groups. It states that it has them once a barrier of
-//! all groups has passed: its members may be new, and lack most rows. Nothing is stored here.
+//! all groups has passed: its members may be new, and lack most rows.
+//!
+//! The catalogue has a durable record of each group that this node left or was added to, for offline tools.
+//! The record is removed here, once a barrier of the group has passed.
 
 use crate::facts::SYSTEM_GROUP;
 use crate::services::NodeServices;
@@ -29,7 +32,8 @@ enum GroupPart {
     Open { group: u32 },
 }
 
-/// Leaves groups, opens them again, and states if this node has all of them, until the future is dropped.
+/// Leaves groups, opens them again, confirms that this node has everything of them, and states if it has all
+/// groups, until the future is dropped.
 pub(crate) async fn follow_sets(catalogue: Catalogue, services: NodeServices) {
     let mut complete = CompleteGroups::default();
     loop {
@@ -39,6 +43,11 @@ pub(crate) async fn follow_sets(catalogue: Catalogue, services: NodeServices) {
             for part in due_parts(&sets, catalogue.node(), catalogue.groups(), catalogue.left_groups()) {
                 change(&catalogue, part).await;
             }
+        }
+        match catalogue.confirm_groups().await {
+            Ok(behind) if behind.is_empty() => {}
+            Ok(behind) => tracing::debug!(?behind, "this node may lack changes of some groups"),
+            Err(error) => tracing::warn!(%error, "a record of a group that caught up was not removed"),
         }
         services.set_has_groups(complete.advance(&sets, &catalogue).await);
         sleep(INTERVAL).await;

@@ -311,6 +311,7 @@ impl StartedParts {
             services: services.clone(),
             waits: Arc::clone(&waits),
             failed: FailedAdditions::default(),
+            removals: Arc::default(),
         };
         tasks.spawn(driver.run());
         let shared = NodeState {

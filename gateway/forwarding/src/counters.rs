@@ -35,7 +35,7 @@ counters! {
     accepted,
     /// Verdicts of members that did not own the key.
     not_mine,
-    /// Verdicts of members without room.
+    /// Verdicts of members without room, or without a confirmation of their rows.
     busy,
     /// Verdicts of members that could not read the request.
     refused,

@@ -1,5 +1,6 @@
 //! Reasons for which a request was not forwarded or has no answer, and the error responses for them.
 
+use crate::verdict::UnconfirmedCause;
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
 use mlgw_wire::error::{Code, S3Error};
@@ -16,10 +17,28 @@ pub enum ForwardFailure {
     NotOwned,
     /// Every member was out of room, or no stream to it was free.
     Busy,
+    /// A member that can be reached has no confirmation that its rows are the newest, and no other member
+    /// accepted the request.
+    Unconfirmed(UnconfirmedCause),
     /// The member cannot read the request, or reads another bucket from it.
     Refused,
     /// The member accepted the request, and its answer did not arrive.
     Lost,
+}
+
+impl UnconfirmedCause {
+    /// Message of the error for a request that needs the confirmation.
+    pub const MESSAGE: &str =
+        "This node cannot confirm that it has the newest state. Try again, or use another node.";
+
+    /// Name of the reason in the `Error` document.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Leader => "NoLeader",
+            Self::Majority => "NoMajority",
+        }
+    }
 }
 
 impl ForwardFailure {
@@ -31,6 +50,7 @@ impl ForwardFailure {
             Self::Unreachable => "NoMemberReachable",
             Self::NotOwned => "RangeMoving",
             Self::Busy => "MembersBusy",
+            Self::Unconfirmed(cause) => cause.name(),
             Self::Refused => "MemberVersion",
             Self::Lost => "MemberLost",
         }
@@ -42,6 +62,7 @@ impl ForwardFailure {
             Self::Unreachable => "No node that stores this key can be reached. Try again.",
             Self::NotOwned => "The key is being moved between nodes. Try again.",
             Self::Busy => "The nodes that store this key are busy. Try again.",
+            Self::Unconfirmed(_) => UnconfirmedCause::MESSAGE,
             Self::Refused => {
                 "The nodes that store this key run another version or have other settings. Try again."
             }
@@ -50,6 +71,12 @@ impl ForwardFailure {
                  Try again."
             }
         }
+    }
+
+    /// Returns true if this failure is reported although `later` followed: a member that is not reached adds
+    /// nothing to one that states that a group has no majority.
+    pub(crate) const fn is_reported_over(self, later: Self) -> bool {
+        matches!((self, later), (Self::Unconfirmed(_), Self::Unreachable))
     }
 
     /// Returns the error response for this reason.

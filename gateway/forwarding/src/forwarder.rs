@@ -61,6 +61,9 @@ pub struct OutgoingRequest<'a, B> {
     pub context: ForwardedContext,
     /// The members that may serve it.
     pub group: &'a RangeMembers,
+    /// The node that has the rows for it, as this node knows. It is tried although the range map does not
+    /// have it, as while a group moves.
+    pub owner: Option<NodeId>,
     /// Number of the request, which spreads reads over the members.
     pub turn: u64,
     /// Time for which it has waited on this node. It is part of the longest time until a member accepts it.
@@ -94,7 +97,7 @@ struct AcceptedStream<B> {
     answer: MemberBody,
 }
 
-/// Failure of the attempts so far. The one that is reported is the last.
+/// Failure of the attempts so far. The last one is reported, unless it hides the reason of an earlier one.
 struct FailedAttempt {
     failure: ForwardFailure,
     cause: String,
@@ -105,6 +108,14 @@ struct FailedAttempt {
 impl FailedAttempt {
     fn new(failure: ForwardFailure, member: NodeId, cause: impl Display) -> Self {
         Self { failure, cause: format!("node {member}: {cause}"), leader: None }
+    }
+
+    /// The failure to report after an attempt that followed others.
+    fn following(earlier: Option<Self>, last: Self) -> Self {
+        match earlier {
+            Some(earlier) if earlier.failure.is_reported_over(last.failure) => earlier,
+            _ => last,
+        }
     }
 }
 
@@ -133,7 +144,7 @@ impl Forwarder {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         S3Error: From<B::Error>,
     {
-        let OutgoingRequest { head, context, group, turn, waited, body } = request;
+        let OutgoingRequest { head, context, group, owner, turn, waited, body } = request;
         let until = Instant::now() + ACCEPT_WAIT.saturating_sub(waited);
         let declared = context.body;
         let encoded = encode_head(head, &context).map_err(|error| match error {
@@ -146,7 +157,10 @@ impl Forwarder {
         };
         let now = Instant::now();
         let is_suspect = |member| self.health.is_suspect(member, now) || self.streams.is_stopping(member);
-        let candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
+        let mut candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
+        if let Some(owner) = owner.filter(|owner| !group.has_node(*owner)) {
+            candidates.add(owner, is_suspect(owner));
+        }
         let gated = is_released_later(&head.method, declared);
         let accepted = self.find_member(candidates, &encoded, gated, until).await?;
         count(&self.counters.accepted);
@@ -187,7 +201,7 @@ impl Forwarder {
                 Err(failed) => {
                     tracing::debug!(member = member.get(), cause = failed.cause, "a member did not accept");
                     failed.leader.into_iter().for_each(|leader| candidates.prefer(leader));
-                    last = Some(failed);
+                    last = Some(FailedAttempt::following(last, failed));
                 }
             }
         }
@@ -238,6 +252,10 @@ impl Forwarder {
             }
             RoutingVerdict::Busy { reason } => {
                 (&self.counters.busy, FailedAttempt::new(ForwardFailure::Busy, member, reason))
+            }
+            RoutingVerdict::Unconfirmed { cause, reason } => {
+                let failure = ForwardFailure::Unconfirmed(cause);
+                (&self.counters.busy, FailedAttempt::new(failure, member, reason))
             }
             RoutingVerdict::Refused { reason } => {
                 (&self.counters.refused, FailedAttempt::new(ForwardFailure::Refused, member, reason))

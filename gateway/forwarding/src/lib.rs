@@ -5,7 +5,7 @@
 //!
 //! 1. The forwarding node sends the head ([`ForwardedContext`] and the request's own head). The member reads
 //!    bucket and key from it and compares them with those of the forwarding node ([`ForwardedTarget`]). It
-//!    judges by its range map and sends a [`RoutingVerdict`] before it reads anything else.
+//!    judges by its range map and its rows, and sends a [`RoutingVerdict`] before it reads anything else.
 //! 2. After `Accepted` the forwarding node sends [`GO`], one byte, and then the bytes of the client's body. A
 //!    read without a body has neither.
 //! 3. The member sends [`AnswerFrame`]s, the last of which is the head of its answer, and then the bytes of
@@ -49,4 +49,4 @@ pub use head::{DeclaredBody, ForwardedContext, ForwardedTarget, HeadError, decod
 pub use request_body::ForwardedRequestBody;
 pub use route::{MapEpoch, RouteTable};
 pub use streams::{MemberBody, MemberStreams, OpenedStream, StreamFault, StreamOpenError};
-pub use verdict::{MalformedVerdict, RoutingVerdict};
+pub use verdict::{MalformedVerdict, RoutingVerdict, UnconfirmedCause};

@@ -31,6 +31,12 @@ impl RangeMembers {
     pub const fn new(members: Vec<NodeId>, leader: Option<NodeId>) -> Self {
         Self { members, leader, others: Vec::new() }
     }
+
+    /// Returns true if a node has the rows of the group.
+    #[must_use]
+    pub fn has_node(&self, node: NodeId) -> bool {
+        self.members.contains(&node) || self.others.contains(&node)
+    }
 }
 
 /// A range of keys of a bucket, up to the beginning of the next range.
@@ -120,23 +126,25 @@ impl RouteTable {
         &ranges[after - 1].group
     }
 
-    /// Returns true if `node` has the rows of the group that owns `target`.
+    /// Returns true if this map has nodes for buckets of all kinds, and not this one, as while it is drained.
+    /// A map without any node has not arrived yet.
     #[must_use]
-    pub fn is_owner(&self, node: NodeId, target: RouteTarget<'_>) -> bool {
-        let RangeMembers { members, others, .. } = self.members_of(target);
-        members.contains(&node) || others.contains(&node)
+    pub fn is_left_out(&self, node: NodeId) -> bool {
+        !self.system.members.is_empty() && !self.system.members.contains(&node)
     }
 
-    /// Returns the verdict of `node` about a request that was routed by the map of `epoch`. A node that does
-    /// not know that map yet owns nothing by it.
+    /// Returns the verdict of `node` about a request that was routed by the map of `epoch`, as far as the map
+    /// of the node decides it: one that is older, or that leaves the node out, refuses the request. The rows
+    /// of the node decide if it has those of `target`. During a move of a group the map names its new nodes,
+    /// and the former ones have the rows.
     #[must_use]
     pub fn judge(&self, node: NodeId, epoch: MapEpoch, target: RouteTarget<'_>) -> RoutingVerdict {
         if self.epoch < epoch {
             return RoutingVerdict::NotMine { leader: None, epoch: self.epoch };
         }
-        match self.is_owner(node, target) {
-            true => RoutingVerdict::Accepted { epoch: self.epoch },
-            false => RoutingVerdict::NotMine { leader: self.members_of(target).leader, epoch: self.epoch },
+        match self.is_left_out(node) {
+            false => RoutingVerdict::Accepted { epoch: self.epoch },
+            true => RoutingVerdict::NotMine { leader: self.members_of(target).leader, epoch: self.epoch },
         }
     }
 }
@@ -180,6 +188,15 @@ impl CandidateQueue {
         let (suspects, healthy): (Vec<_>, Vec<_>) = ordered.partition(|member| is_suspect(*member));
         let queue = healthy.into_iter().chain(suspects).collect();
         Self { queue, excluded: vec![own], left: FORWARD_ATTEMPTS_MAX }
+    }
+
+    /// Adds a node that the group does not have: it is tried first, or last if it is a suspect.
+    pub fn add(&mut self, node: NodeId, is_suspect: bool) {
+        if !is_suspect {
+            self.prefer(node);
+        } else if !self.excluded.contains(&node) && !self.queue.contains(&node) {
+            self.queue.push_back(node);
+        }
     }
 
     /// Tries `hint` next, a leader that another member has named.

@@ -10,6 +10,16 @@ use prost::Message as _;
 /// Bytes of a reason that are sent.
 const REASON_BYTES_MAX: usize = 256;
 
+/// Reason why a member cannot confirm that its rows are the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum UnconfirmedCause {
+    /// A group has no leader that the member knows.
+    Leader = 1,
+    /// A group has no majority of voters that the member reaches.
+    Majority = 2,
+}
+
 /// RoutingVerdict of a member about a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoutingVerdict {
@@ -30,6 +40,14 @@ pub enum RoutingVerdict {
         /// The shortage.
         reason: String,
     },
+    /// No member can confirm that its rows are the newest, as far as this one knows. A build that does not
+    /// know this verdict reads [`RoutingVerdict::Busy`].
+    Unconfirmed {
+        /// The kind of the reason.
+        cause: UnconfirmedCause,
+        /// The reason.
+        reason: String,
+    },
     /// The member cannot read the request.
     Refused {
         /// The defect.
@@ -46,6 +64,9 @@ pub struct MalformedVerdict;
 struct VerdictMessage {
     #[prost(oneof = "VerdictKind", tags = "1, 2, 3, 4")]
     kind: Option<VerdictKind>,
+    /// Beside `Busy`: the verdict is `Unconfirmed`.
+    #[prost(enumeration = "UnconfirmedCause", optional, tag = "5")]
+    cause: Option<i32>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -83,10 +104,11 @@ impl RoutingVerdict {
             Self::NotMine { leader, epoch } => {
                 VerdictKind::NotMine(NotMineMessage { epoch: epoch.0, leader: leader.map(NodeId::get) })
             }
-            Self::Busy { reason } => VerdictKind::Busy(shortened(reason)),
+            Self::Busy { reason } | Self::Unconfirmed { reason, .. } => VerdictKind::Busy(shortened(reason)),
             Self::Refused { reason } => VerdictKind::Refused(shortened(reason)),
         };
-        let bytes = VerdictMessage { kind: Some(kind) }.encode_to_vec();
+        let cause = if let Self::Unconfirmed { cause, .. } = self { Some(*cause as i32) } else { None };
+        let bytes = VerdictMessage { kind: Some(kind), cause }.encode_to_vec();
         assert!(bytes.len() <= FORWARD_VERDICT_BYTES_MAX, "a verdict is short");
         bytes.into()
     }
@@ -105,7 +127,14 @@ impl RoutingVerdict {
             VerdictKind::NotMine(other) => {
                 Self::NotMine { leader: other.leader.map(NodeId), epoch: MapEpoch(other.epoch) }
             }
-            VerdictKind::Busy(reason) => Self::Busy { reason: shortened(&reason) },
+            VerdictKind::Busy(reason) => {
+                let reason = shortened(&reason);
+                // A kind of a later build is a shortage.
+                match message.cause.and_then(|cause| UnconfirmedCause::try_from(cause).ok()) {
+                    Some(cause) => Self::Unconfirmed { cause, reason },
+                    None => Self::Busy { reason },
+                }
+            }
             VerdictKind::Refused(reason) => Self::Refused { reason: shortened(&reason) },
         })
     }

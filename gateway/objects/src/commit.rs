@@ -4,7 +4,7 @@
 //! of its bytes, or fails. If power fails before the catalogue has synced, the change did not happen.
 
 use crate::stages::stage;
-use crate::{ObjectLayer, ResourceShortage};
+use crate::{ObjectLayer, ResourceShortage, TermedChanges};
 use mlgw_common::limits::APPEND_RETRIES_MAX;
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_formats::command::{Change, Command, ObjectChange, Reject, Reply};
@@ -14,6 +14,27 @@ use mlgw_segments::hot::SegmentHold;
 use std::sync::Arc;
 
 impl ObjectLayer {
+    /// Returns the term that changes of a bucket carry.
+    fn term_for(&self, bucket: &Bucket) -> Option<u64> {
+        let is_termed = match self.termed {
+            TermedChanges::OfRemoteBacked => bucket.binding.is_some(),
+            TermedChanges::All => true,
+        };
+        self.duty_term.filter(|_| is_termed)
+    }
+
+    /// Makes the groups of a bucket reject changes of earlier terms of duty, if changes of the bucket carry a
+    /// term: what a job on a former duty node sent late is not carried out after this.
+    ///
+    /// # Errors
+    /// [`Reject::TermEnded`] if a later term has begun; those of the catalogue.
+    pub async fn begin_term_in(&self, bucket: &Bucket) -> Result<(), ProposeError> {
+        match self.term_for(bucket) {
+            Some(term) => self.catalogue.set_bucket_term(bucket.bucket_id(), term).await,
+            None => Ok(()),
+        }
+    }
+
     /// Proposes a change of one key. When this function returns `Ok`, the change is durable and visible. If a
     /// segment was fenced meanwhile, its bytes are appended to another segment and the change is proposed
     /// again with the new extents.
@@ -29,8 +50,7 @@ impl ObjectLayer {
         change: ObjectChange,
     ) -> Result<Reply, ProposeError> {
         let command = self.catalogue.object_command(bucket, key, now, change);
-        let duty_term = self.duty_term.filter(|_| bucket.binding.is_some());
-        let mut command = Arc::new(command.of_term(duty_term));
+        let mut command = Arc::new(command.of_term(self.term_for(bucket)));
         let mut holds = Vec::new();
         for _ in 0..APPEND_RETRIES_MAX {
             match stage("commit", self.catalogue.propose(Arc::clone(&command))).await {

@@ -40,6 +40,15 @@ use mlgw_segments::tiers::Tiers;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
+/// Changes of objects that carry the term of the duty node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TermedChanges {
+    /// Those of remote-backed buckets. Changes of local buckets are those of clients, of any node.
+    OfRemoteBacked,
+    /// All of them, because jobs of the duty node make them.
+    All,
+}
+
 /// Operations on the objects of a store, with the handles that they use. Clones share them.
 #[derive(Clone)]
 pub struct ObjectLayer {
@@ -55,8 +64,10 @@ pub struct ObjectLayer {
     pub etags: EtagSource,
     /// Counts waits and refusals.
     pub metrics: Arc<ObjectMetrics>,
-    /// Term of the duty node of a cluster, which changes of remote-backed buckets carry.
+    /// Term of the duty node of a cluster.
     pub duty_term: Option<u64>,
+    /// The changes that carry this term.
+    pub termed: TermedChanges,
 }
 
 impl ObjectLayer {
@@ -66,7 +77,8 @@ impl ObjectLayer {
     pub fn new(catalogue: Catalogue, tiers: Tiers, etags: EtagSource) -> Self {
         let (compressor, metrics, hasher) =
             (Arc::default(), Arc::default(), Md5Hasher::new(Handle::current()));
-        Self { catalogue, tiers, compressor, hasher, etags, metrics, duty_term: None }
+        let termed = TermedChanges::OfRemoteBacked;
+        Self { catalogue, tiers, compressor, hasher, etags, metrics, duty_term: None, termed }
     }
 
     /// Returns the bucket `name`.

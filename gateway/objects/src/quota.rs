@@ -38,6 +38,16 @@ impl<'a> QuotaCheck<'a> {
         (of_bucket.is_some() || of_key.is_some()).then_some(Self { bucket, payer, of_bucket, of_key })
     }
 
+    /// Asks for the usage in the groups of other nodes.
+    async fn ask_usage(&self, objects: &ObjectLayer) {
+        if self.of_bucket.is_some() {
+            objects.catalogue.ask_usage(UsageOf::Bucket(self.bucket.bucket_id())).await;
+        }
+        if self.of_key.is_some() {
+            objects.catalogue.ask_usage(UsageOf::Payer(self.payer.to_owned())).await;
+        }
+    }
+
     /// Refuses a write that replaces `gone`, paid by `was_paid_by`, with `come` if a quota would be exceeded.
     fn check(
         &self,
@@ -93,16 +103,14 @@ fn object_usage(bytes: u64) -> BucketUsage {
 }
 
 impl ObjectLayer {
-    /// Asks other nodes for the usage that a check of a quota needs and that this node cannot count. It does
-    /// nothing without a quota, and on a node that has all groups.
+    /// Asks other nodes for the usage that a check of a quota needs and that this node cannot count. Without
+    /// sets, without a quota, and on a node that has all groups it does nothing.
     pub async fn ask_quota_usage(&self, bucket: &Bucket, payer: &str) {
-        let catalogue = &self.catalogue;
-        if bucket.quota.is_some() {
-            catalogue.ask_usage(UsageOf::Bucket(bucket.bucket_id())).await;
-        }
-        if catalogue.credential(payer).is_some_and(|key| key.quota.is_some()) {
-            catalogue.ask_usage(UsageOf::Payer(payer.to_owned())).await;
-        }
+        let Some(look) = QuotaCheck::new(self, bucket, payer).filter(|_| self.catalogue.has_sets()) else {
+            return;
+        };
+        // Boxed, so that a change without a quota pays for a lookup only.
+        Box::pin(look.ask_usage(self)).await;
     }
 
     /// Refuses an object of `bytes`, if known, that would exceed a quota once it is written.

@@ -12,7 +12,7 @@ use mlgw_cli::output::Out;
 use mlgw_cli::progress::CommandProgress;
 use mlgw_cli::{CliError, ConfigFile, Global, cluster, run_async};
 use mlgw_common::{Clock, SystemClock};
-use mlgw_store::{ClusterInitError, cluster_init};
+use mlgw_store::{ClusterInitError, OldRows, cluster_init};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,6 +63,9 @@ pub(super) enum ClusterCommand {
         from: PathBuf,
         #[command(flatten)]
         file: ConfigFile,
+        /// Accept the loss of acknowledged changes in groups whose rows on this node may be old.
+        #[arg(long, conflicts_with = "take_over")]
+        old_rows: bool,
         /// End the recovery of a stopped server: write-back, rules and jobs run again.
         #[arg(long)]
         take_over: bool,
@@ -94,11 +97,12 @@ pub(super) fn run(command: ClusterCommand, global: &Global, out: Out) -> Result<
         ClusterCommand::Remove { node, lost } => {
             run_async(cluster::remove(global, out, node, RemoveOptions { is_lost: lost }))
         }
-        ClusterCommand::Recover { from, file, take_over: true } => {
+        ClusterCommand::Recover { from, file, take_over: true, old_rows: _ } => {
             recover::take_over(&DataDirArgs::new(from, file), out)
         }
-        ClusterCommand::Recover { from, file, take_over: false } => {
-            recover::run(&DataDirArgs::new(from, file), global, out)
+        ClusterCommand::Recover { from, file, take_over: false, old_rows } => {
+            let old_rows = if old_rows { OldRows::Accept } else { OldRows::Refuse };
+            recover::run(&DataDirArgs::new(from, file), old_rows, global, out)
         }
         ClusterCommand::Replace { old, with, lost } => {
             run_async(cluster::replace(global, out, old, with, RemoveOptions { is_lost: lost }))

@@ -178,6 +178,7 @@ mod tests {
             "cluster remove 2 --lost --yes",
             "cluster recover --from D --config F --yes",
             "cluster recover --from D --take-over",
+            "cluster recover --from D --old-rows",
             "cluster replace 2 --with 4",
             "cluster replace 2 --with 4 --lost --yes",
             "store check D",

@@ -56,6 +56,7 @@ pub(crate) fn recovered_document(recovered: &RecoveredServer) -> Value {
         "former": recovered.former.to_string(),
         "entries": recovered.entries,
         "objects": recovered.objects,
+        "old_groups": recovered.old_groups,
         "incomplete": recovered.incomplete.iter().map(object).collect::<Vec<_>>(),
         "incomplete_list": list_of(recovered),
     })
@@ -69,6 +70,14 @@ fn list_of(recovered: &RecoveredServer) -> Option<String> {
 /// Describes the steps that remain for a recovered server, and lists every object that lacks bytes.
 pub(crate) fn remaining_steps(recovered: &RecoveredServer, verified: VerifiedParts) -> String {
     let mut text = STEPS.to_owned() + &verified.sentence();
+    if !recovered.old_groups.is_empty() {
+        let groups: Vec<String> = recovered.old_groups.iter().map(u32::to_string).collect();
+        text += &format!(
+            "The rows of these groups may be old: {}. Changes that other nodes acknowledged may be \
+             missing.\n",
+            groups.join(", ")
+        );
+    }
     if let Some(list) = list_of(recovered) {
         let count = recovered.incomplete.len();
         text +=

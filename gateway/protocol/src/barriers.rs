@@ -18,6 +18,7 @@ use crate::response::S3Result;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use mlgw_common::BucketId;
+use mlgw_forwarding::UnconfirmedCause;
 use mlgw_metadata::{BarrierError, BarrierScope, ReadLeases};
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::copy_source::CopySource;
@@ -77,7 +78,7 @@ pub(crate) async fn wait(
         leases.add(begin(gateway, BarrierScope::Key(bucket.bucket_id(), &key), attempt).await?);
     }
     if !is_read(operation) && gateway.objects.catalogue.has_sets() {
-        Box::pin(ask_usage(gateway, request)).await;
+        ask_usage(gateway, request).await;
     }
     Ok(AwaitedState { attempt, bucket, leases })
 }
@@ -167,12 +168,12 @@ pub(crate) const fn is_read(operation: Operation) -> bool {
     matches!(operation.action(), RequiredPermission::Read | RequiredPermission::List)
 }
 
-/// Name of the reason in the `Error` document.
-const fn reason(error: BarrierError) -> &'static str {
+/// Reason why this node cannot confirm its rows; `None` if it stops.
+pub(crate) const fn unconfirmed_cause(error: BarrierError) -> Option<UnconfirmedCause> {
     match error {
-        BarrierError::NotLeader { .. } => "NoLeader",
-        BarrierError::NoQuorum => "NoMajority",
-        BarrierError::Stopping => "Stopping",
+        BarrierError::NotLeader { .. } => Some(UnconfirmedCause::Leader),
+        BarrierError::NoQuorum => Some(UnconfirmedCause::Majority),
+        BarrierError::Stopping => None,
     }
 }
 
@@ -211,10 +212,10 @@ async fn unless_lost<T>(
 /// Returns the error of a request whose barrier was not passed.
 pub(crate) fn unavailable(error: BarrierError) -> S3Error {
     S3Error::new(Code::ServiceUnavailable)
-        .field("Reason", reason(error))
+        .field("Reason", unconfirmed_cause(error).map_or("Stopping", UnconfirmedCause::name))
         .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
         .caused_by(error.to_string())
-        .message("This node cannot confirm that it has the newest state. Try again, or use another node.")
+        .message(UnconfirmedCause::MESSAGE)
 }
 
 #[cfg(test)]

@@ -47,6 +47,15 @@ use tokio::sync::watch;
 /// the bucket over.
 const TAKE_OVER_WAIT: Duration = Duration::from_millis(1500);
 
+/// Facts about a request before it is forwarded.
+#[derive(Clone, Copy, Debug, Default)]
+struct KnownBefore {
+    /// Time for which it has waited on this node.
+    waited: Duration,
+    /// The node that has its rows, by the rows of this node.
+    owner: Option<NodeId>,
+}
+
 /// The S3 edge of a node.
 #[derive(Clone)]
 pub enum S3Edge {
@@ -98,7 +107,7 @@ impl S3Edge {
             }
             Self::Forwarding(edge) => {
                 let edge = Arc::clone(edge);
-                Either::Right(async move { edge.handle(request, peer, Duration::ZERO).await }.boxed())
+                Either::Right(async move { edge.handle(request, peer, KnownBefore::default()).await }.boxed())
             }
         }
     }
@@ -108,41 +117,36 @@ impl MemberEdge {
     async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
         let (arrived, (head, body)) = (Instant::now(), request.into_parts());
         if self.hands_over(&head) {
-            return self.forwarding.handle(Request::from_parts(head, body), peer, Duration::ZERO).await;
+            let request = Request::from_parts(head, body);
+            return self.forwarding.handle(request, peer, KnownBefore::default()).await;
         }
         // A target that is not well-formed is refused by any node.
         let target = RequestTarget::parse(&head, &self.forwarding.domains).unwrap_or_default();
-        match owner_of(&self.gateway, &head, &target, arrived + TAKE_OVER_WAIT).await {
+        let owner = match owner_of(&self.gateway, &head, &target, arrived + TAKE_OVER_WAIT).await {
             Ok(RequestOwner::Here(gateway))
                 if !lacks_disk(&gateway, &head, &target)
                     && !is_stored_elsewhere(&gateway, &head, &target) =>
             {
-                handle(gateway, Request::from_parts(head, body), peer).await
+                return handle(gateway, Request::from_parts(head, body), peer).await;
             }
             // If no node serves it yet, the forwarder finds that too.
-            Ok(RequestOwner::Here(_) | RequestOwner::Elsewhere(_) | RequestOwner::TakingOver) => {
-                self.forwarding.handle(Request::from_parts(head, body), peer, arrived.elapsed()).await
-            }
-            Err(error) => refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),
-        }
+            Ok(RequestOwner::Here(_) | RequestOwner::TakingOver) => None,
+            Ok(RequestOwner::Elsewhere(owner)) => Some(owner),
+            Err(error) => return refuse(&self.gateway.load_full(), &head, &peer, unavailable(error)),
+        };
+        let known = KnownBefore { waited: arrived.elapsed(), owner };
+        self.forwarding.handle(Request::from_parts(head, body), peer, known).await
     }
 
     /// True for a change while this node leaves: another node stores what it appends. Reads are answered
-    /// here. A map without this node is the sign of that; one without any node has not arrived yet.
+    /// here.
     fn hands_over(&self, head: &Parts) -> bool {
-        is_change(&head.method) && is_left_out(&self.forwarding.routes.borrow(), self.forwarding.ids.node())
+        is_change(&head.method) && self.forwarding.routes.borrow().is_left_out(self.forwarding.ids.node())
     }
 }
 
-/// True if a map has nodes for buckets of all kinds, and not this one.
-fn is_left_out(table: &RouteTable, node: NodeId) -> bool {
-    let members = &table.members_of(RouteTarget::default()).members;
-    !members.is_empty() && !members.contains(&node)
-}
-
 impl ForwardingEdge {
-    /// Forwards a request that has waited on this node for `waited`.
-    async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer, waited: Duration) -> S3Response {
+    async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer, known: KnownBefore) -> S3Response {
         let (head, body) = request.into_parts();
         let now = self.clock.now();
         let assigned = self.ids.assign(now);
@@ -161,7 +165,7 @@ impl ForwardingEdge {
         };
         let answered = {
             let stages = observed.stages();
-            let answer = pin!(self.answer(&head, context, number, waited, body, &mut observed));
+            let answer = pin!(self.answer(&head, context, number, known, body, &mut observed));
             follow(stages, answer).await
         };
         let mut response = answered.unwrap_or_else(|error| finish_error(error, &mut observed, &head, &id));
@@ -174,7 +178,7 @@ impl ForwardingEdge {
         head: &Parts,
         mut context: ForwardedContext,
         turn: u64,
-        waited: Duration,
+        known: KnownBefore,
         body: PacedRequestBody,
         observed: &mut Observed,
     ) -> S3Result {
@@ -186,7 +190,8 @@ impl ForwardingEdge {
         context.epoch = table.epoch;
         context.target = ForwardedTarget::of(route_target(&target));
         let group = members_for(&table, route_target(&target), source_bucket(head).as_deref());
-        let request = OutgoingRequest { head, context, group, turn, waited, body };
+        let KnownBefore { waited, owner } = known;
+        let request = OutgoingRequest { head, context, group, owner, turn, waited, body };
         let answered = stage("forward", self.forwarder.forward(request)).await?;
         let ForwardedResponse { member, response } = answered;
         observed.record_forwarding(member);
@@ -223,19 +228,10 @@ async fn response_body(body: ForwardedBody) -> Result<ResponseBody, S3Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_left_out, members_for};
+    use super::members_for;
     use mlgw_common::NodeId;
     use mlgw_forwarding::route::{RangeMembers, RouteTarget};
     use mlgw_forwarding::{MapEpoch, RouteTable};
-
-    #[test]
-    fn a_node_is_left_out_by_a_map_with_other_nodes() {
-        let members = [1, 3].map(NodeId).to_vec();
-        let table = RouteTable::new(MapEpoch(1), RangeMembers::new(members, None));
-        assert!(is_left_out(&table, NodeId(2)));
-        assert!(!is_left_out(&table, NodeId(3)));
-        assert!(!is_left_out(&RouteTable::default(), NodeId(2)), "the map has not arrived");
-    }
 
     #[test]
     fn a_copy_is_for_the_owner_of_a_remote_backed_bucket_or_for_nodes_that_have_all_groups() {

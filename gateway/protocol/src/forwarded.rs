@@ -10,6 +10,7 @@
 //! that received it. With other host names (`s3.domains`) it reads others, and the signature is valid for
 //! both.
 
+use crate::barriers::unconfirmed_cause;
 use crate::client_body::ReceivedClientBody;
 use crate::member::{
     MemberGateway, MemberPart, RequestOwner, check_clock, is_change, is_lost, lacks_disk, owner_of,
@@ -25,8 +26,10 @@ use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::streams::empty_body;
 use mlgw_forwarding::{
     AnswerStream, ForwardedContext, ForwardedRequestBody, ForwardedTarget, MapEpoch, MemberBody,
-    OpenedStream, RouteTable, RoutingVerdict, StreamFault, decode_head, is_body_awaited, is_released_later,
+    OpenedStream, RouteTable, RoutingVerdict, StreamFault, UnconfirmedCause, decode_head, is_body_awaited,
+    is_released_later,
 };
+use mlgw_metadata::BarrierError;
 use mlgw_objects::memory::{Account, ActiveSlot, RequestMemory};
 use mlgw_telemetry::observed::Arrival;
 use mlgw_wire::target::RequestTarget;
@@ -38,7 +41,10 @@ use tokio_util::task::AbortOnDropHandle;
 const ADMIT_WAIT: Duration = Duration::from_millis(FORWARD_ADMIT_WAIT_MS);
 
 /// Reason of the refusal of a request that this node cannot answer now, and another one may.
-const NOT_CURRENT: &str = "no majority confirms the rows of this node, or it takes the bucket over";
+const NOT_CURRENT: &str = "the rows of this node are not confirmed yet, or it takes the bucket over";
+
+/// Reason of the refusal of a request for a group without a majority.
+const LOST: &str = "most voters of a group do not answer this node";
 
 /// Reason of the refusal of a change on a node with a wrong clock.
 const CLOCK_DEVIATES: &str = "the clock of this node deviates from those of the others";
@@ -91,22 +97,14 @@ impl ForwardedRequests {
             return Err(RoutingVerdict::Refused { reason: OTHER_TARGET.to_owned() });
         }
         let table = table_at(self.routes.clone(), context.epoch).await;
-        // The map of either node may be older than the bucket.
-        let owner = owner_of(&self.gateway, &head, &target, Instant::now() + ADMIT_WAIT);
-        let gateway = match timeout(ADMIT_WAIT, owner).await {
-            Ok(Ok(RequestOwner::Here(gateway))) => gateway,
-            Ok(Ok(RequestOwner::Elsewhere(owner))) => {
-                return Err(RoutingVerdict::NotMine { leader: Some(owner), epoch: table.epoch });
-            }
-            Ok(Err(error)) => return Err(RoutingVerdict::Busy { reason: error.to_string() }),
-            Ok(Ok(RequestOwner::TakingOver)) | Err(_) => {
-                return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
-            }
-        };
+        let node = self.gateway.load().ids.node();
+        let verdict = table.judge(node, context.epoch, route_target(&target));
+        let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
+        let gateway = self.owner(&head, &target, table.epoch).await?;
         let is_change = is_change(&head.method);
         let reads_stale = || !is_change && gateway.member.as_ref().is_some_and(MemberPart::reads_stale);
         if is_lost(&gateway, &head, &target) && !reads_stale() {
-            return Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() });
+            return Err(lost());
         }
         // Another member may store it, under the right time.
         if is_change && check_clock(&gateway).is_err() {
@@ -115,12 +113,35 @@ impl ForwardedRequests {
         if lacks_disk(&gateway, &head, &target) {
             return Err(RoutingVerdict::Busy { reason: NO_DISK.to_owned() });
         }
-        let verdict = table.judge(gateway.ids.node(), context.epoch, route_target(&target));
-        let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
         let account = self.memory.account(context.client.ip());
         let slot = timeout(ADMIT_WAIT, account.activate()).await.ok().and_then(Result::ok);
         let slot = slot.ok_or_else(|| RoutingVerdict::Busy { reason: "memory".to_owned() })?;
         Ok(AdmittedRequest { gateway, head, context, account, slot, verdict })
+    }
+
+    /// Returns the gateway that answers a request, or the verdict that refuses it: the same decision as for a
+    /// request of this node's own clients, because the map of either node may be older than the bucket, and
+    /// the map names the new nodes of a group while the former ones still have its rows.
+    async fn owner(
+        &self,
+        head: &Parts,
+        target: &RequestTarget,
+        epoch: MapEpoch,
+    ) -> Result<Arc<Gateway>, RoutingVerdict> {
+        let owner = owner_of(&self.gateway, head, target, Instant::now() + ADMIT_WAIT);
+        match timeout(ADMIT_WAIT, owner).await {
+            Ok(Ok(RequestOwner::Here(gateway))) => Ok(gateway),
+            Ok(Ok(RequestOwner::Elsewhere(owner))) => {
+                Err(RoutingVerdict::NotMine { leader: Some(owner), epoch })
+            }
+            Ok(Err(error)) => Err(unconfirmed(error)),
+            Ok(Ok(RequestOwner::TakingOver)) | Err(_) if is_lost(&self.gateway.load(), head, target) => {
+                Err(lost())
+            }
+            Ok(Ok(RequestOwner::TakingOver)) | Err(_) => {
+                Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() })
+            }
+        }
     }
 
     fn begin(from: NodeId, admitted: AdmittedRequest, stream: MemberBody) -> OpenedStream {
@@ -152,6 +173,20 @@ impl ForwardedRequests {
         });
         let body = MemberBody::new(AnswerStream::new(answer, wanted, slot));
         OpenedStream { head: verdict.encode(), body }
+    }
+}
+
+/// Returns the verdict about a request whose group has lost its majority.
+fn lost() -> RoutingVerdict {
+    RoutingVerdict::Unconfirmed { cause: UnconfirmedCause::Majority, reason: LOST.to_owned() }
+}
+
+/// Returns the verdict about a request whose barrier was not passed.
+fn unconfirmed(error: BarrierError) -> RoutingVerdict {
+    let reason = error.to_string();
+    match unconfirmed_cause(error) {
+        Some(cause) => RoutingVerdict::Unconfirmed { cause, reason },
+        None => RoutingVerdict::Busy { reason },
     }
 }
 

@@ -85,9 +85,7 @@ pub(crate) async fn post_object(
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = BodySource(RequestBody::new(file, &fields_head, BodyRequirement::Unsigned, terms)?);
     let (objects, length) = (&gateway.objects, body.0.decoded_length());
-    if objects.catalogue.has_sets() {
-        Box::pin(objects.ask_quota_usage(&bucket, request.principal.payer())).await;
-    }
+    objects.ask_quota_usage(&bucket, request.principal.payer()).await;
     objects.check_quota(&bucket, &key, request.principal.payer(), length)?;
     let compression = gateway.compression(&sender, &bucket, &key, length, &description);
     let place = BodyTarget { bucket: &bucket, key: &key, part: None };

@@ -25,7 +25,7 @@ use mlgw_common::time::{Instant, timeout};
 use mlgw_config::Config;
 use mlgw_metadata::BarrierScope;
 use mlgw_node::{DutyBeginError, DutyWork};
-use mlgw_objects::ObjectLayer;
+use mlgw_objects::{ObjectLayer, TermedChanges};
 use mlgw_policy_runtime::{WatchedPolicyFiles, following, watched_files};
 use mlgw_protocol::member::MemberGateway;
 use mlgw_remote::origin::OriginFence;
@@ -148,8 +148,9 @@ impl StorageDuty {
         self.parts.policies.set_duty_term(term);
         let policy_tasks = self.start_policy(&config, &parts);
         *self.fence.lock() = Some(fence.clone());
+        let of_jobs = ObjectLayer { termed: TermedChanges::All, ..ObjectLayer::clone(&parts.objects) };
         jobs.start(JobContext {
-            objects: Arc::clone(&parts.objects),
+            objects: Arc::new(of_jobs),
             policies: Arc::clone(&parts.policies),
             writeback: parts.writeback.clone(),
             lease: Some(fence.clone()),

@@ -23,7 +23,9 @@ use mlgw_common::{Clock, ClusterId, NodeId, SegmentId, SegmentTier, private_file
 use mlgw_config::Config;
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_formats::store_files;
-use mlgw_metadata::offline::{CatalogueRecovery, DivideError, Offline, ProgressCallback, recover_catalogue};
+use mlgw_metadata::offline::{
+    CatalogueRecovery, DivideError, Offline, OldRows, ProgressCallback, recover_catalogue,
+};
 use mlgw_metadata::store_error::StoreError;
 use mlgw_segments::hot::scan;
 use std::collections::BTreeMap;
@@ -73,6 +75,8 @@ pub struct RecoveredServer {
     pub entries: u64,
     /// Number of objects.
     pub objects: u64,
+    /// Groups whose rows may lack acknowledged changes.
+    pub old_groups: Vec<u32>,
     /// Objects, and uploads in progress, whose bytes this node does not have completely.
     pub incomplete: Vec<IncompleteObject>,
     /// The file with this list; it exists if the list is not empty.
@@ -103,12 +107,13 @@ fn recoverable(dir: &Path) -> Result<NodeDescription, ClusterRecoverError> {
 }
 
 /// Makes the stopped node of this configuration a server without peers. The caller has made sure that all
-/// other nodes are destroyed.
+/// other nodes are destroyed. `old_rows` is for groups whose rows may lack acknowledged changes.
 ///
 /// # Errors
 /// See [`ClusterRecoverError`].
 pub fn cluster_recover(
     config: &Config,
+    old_rows: OldRows,
     clock: &dyn Clock,
     watch: ProgressCallback<'_>,
 ) -> Result<RecoveredServer, ClusterRecoverError> {
@@ -128,6 +133,7 @@ pub fn cluster_recover(
         expected: expected(&place, Some(&node))?,
         lineage: recovered.lineage().unwrap_or_default(),
         now: clock.now(),
+        old_rows,
     };
     let made = recover_rows(&recovery, node.cluster, &place, &scratch()?, watch)?;
     store_list(&place.dir, &made)?;
@@ -149,12 +155,14 @@ pub(crate) fn recover_rows(
 ) -> Result<RecoveredServer, DivideError> {
     let made = recover_catalogue(recovery, scratch, watch)?;
     watch("looking for the bytes of objects", 0, 0);
+    let incomplete = incomplete_objects(place, &made.catalogue)?;
     Ok(RecoveredServer {
         cluster: recovery.lineage.own.cluster,
         former,
         entries: made.entries,
         objects: made.catalogue.facts.objects,
-        incomplete: incomplete_objects(place, &made.catalogue)?,
+        old_groups: made.old_groups,
+        incomplete,
         list: place.dir.join(INCOMPLETE_OBJECTS_FILE),
     })
 }
@@ -255,7 +263,7 @@ mod tests {
     use mlgw_common::{Clock, SegmentId, SegmentTier, SystemClock};
     use mlgw_config::{Config, ConfigSources, LoadedConfig};
     use mlgw_formats::schema::{Replica, SegmentRecord, SegmentState};
-    use mlgw_metadata::offline::ignore_progress;
+    use mlgw_metadata::offline::{OldRows, ignore_progress};
     use mlgw_segments::hot::{read_mark, write_mark};
     use std::path::Path;
     use std::sync::Arc;
@@ -307,7 +315,7 @@ mod tests {
         let made = cluster_init(&config, &clock, &ignore_progress).await.unwrap();
         assert_eq!(recoverable_cluster(&config).unwrap(), made.cluster);
         std::fs::create_dir(room.path().join("cluster")).unwrap();
-        let recover = || cluster_recover(&config, &SystemClock, &ignore_progress);
+        let recover = || cluster_recover(&config, OldRows::Refuse, &SystemClock, &ignore_progress);
         let recovered = recover().unwrap();
         assert_eq!(recovered.former, made.cluster);
         assert_ne!(recovered.cluster, made.cluster);
@@ -335,7 +343,7 @@ mod tests {
         // The folder was renamed, and the new catalogue is that of an earlier attempt.
         std::fs::create_dir_all(room.path().join(format!("cluster-of-{}", made.cluster))).unwrap();
         std::fs::create_dir_all(room.path().join("catalogue/group-0/state-1")).unwrap();
-        cluster_recover(&config, &SystemClock, &ignore_progress).unwrap();
+        cluster_recover(&config, OldRows::Refuse, &SystemClock, &ignore_progress).unwrap();
         // `node.json` was replaced, and no mark.
         let place = StoreLocation::of(&config);
         std::fs::create_dir_all(place.segments.hot()).unwrap();

@@ -38,6 +38,7 @@ pub use cluster_recover::{
 pub use incomplete::{IncompleteObject, MissingSegments};
 pub use leftovers::remove_leftovers;
 pub use location::StoreLocation;
+pub use mlgw_metadata::offline::OldRows;
 pub use repair::{Repaired, repair};
 pub use restore::{Restored, restore};
 pub use small_files::{UnfitFile, unfit_files};

@@ -23,7 +23,9 @@ use mlgw_common::{Clock, SegmentId, regular};
 use mlgw_formats::backup_contents::BackupContents;
 use mlgw_formats::store_files;
 use mlgw_metadata::copy::Copier;
-use mlgw_metadata::offline::{CatalogueRecovery, CheckFinding, Offline, ProgressCallback, ignore_progress};
+use mlgw_metadata::offline::{
+    CatalogueRecovery, CheckFinding, Offline, OldRows, ProgressCallback, ignore_progress,
+};
 use mlgw_metadata::store_error::StoreError;
 use mlgw_segments::hot::segment_of_file_name;
 use std::collections::BTreeSet;
@@ -169,6 +171,8 @@ fn recover(
         expected: None,
         lineage: restored.lineage().unwrap_or_default(),
         now: clock.now(),
+        // The copy has nothing newer, and the result names these groups.
+        old_rows: OldRows::Accept,
     };
     let made = recover_rows(&recovery, original.cluster, place, &scratch()?, watch);
     let made = made.map_err(|error| StoreVerbError::Catalogue(error.to_string()))?;

@@ -6,7 +6,7 @@ use super::testing::{NOW, bucket, do_put, extent, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, CutError};
 use crate::copy::Copier;
 use crate::identity::ExpectedServer;
-use crate::offline::{CatalogueRecovery, CheckFinding, Offline, ignore_progress, recover_catalogue};
+use crate::offline::{CatalogueRecovery, CheckFinding, Offline, OldRows, ignore_progress, recover_catalogue};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName};
 use mlgw_formats::command::{Change, Command, CreateSegment, Reply};
 use mlgw_formats::schema::{Bucket, ObjectVersion, SegmentRecord};
@@ -97,6 +97,7 @@ async fn a_server_is_made_from_a_cut_of_a_node_that_does_not_lead() {
         expected: None,
         lineage: lineage.clone(),
         now: NOW,
+        old_rows: OldRows::Refuse,
     };
     let recovered = recover_catalogue(&recovery, &room.path().join("scratch"), &ignore_progress).unwrap();
     assert_eq!((recovered.catalogue.facts.objects, recovered.entries), (51, 0));

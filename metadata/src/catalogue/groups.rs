@@ -23,6 +23,8 @@ pub(super) struct Groups {
     by_id: ArcSwap<ById>,
     /// Serializes changes of the map.
     changing: Mutex<()>,
+    /// Members that left the map and have not stopped yet.
+    stopping: Mutex<ById>,
 }
 
 impl Groups {
@@ -33,7 +35,8 @@ impl Groups {
     pub(super) fn new(members: impl IntoIterator<Item = Group>) -> Result<Self, StoreError> {
         let by_id: ById = members.into_iter().map(|member| (member.id, Arc::new(member))).collect();
         let system = by_id.get(&SYSTEM_GROUP).cloned().ok_or_else(without_system_group)?;
-        Ok(Self { system, by_id: ArcSwap::from_pointee(by_id), changing: Mutex::new(()) })
+        let by_id = ArcSwap::from_pointee(by_id);
+        Ok(Self { system, by_id, changing: Mutex::new(()), stopping: Mutex::default() })
     }
 
     /// The member of the system group.
@@ -82,20 +85,46 @@ impl Groups {
         self.by_id.store(Arc::new(by_id));
         removed
     }
+
+    /// Removes the member of a group other than the system group, which stops then. Until
+    /// [`Groups::end_stop`] it is one of [`Groups::stopping`], which an end of the catalogue flushes too.
+    pub(super) fn begin_stop(&self, id: u32) -> Option<Arc<Group>> {
+        let member = self.get(id)?;
+        // First, so that it is never in neither of them.
+        self.stopping.lock().insert(id, member);
+        self.remove(id)
+    }
+
+    /// Forgets a member that has stopped.
+    pub(super) fn end_stop(&self, id: u32) {
+        self.stopping.lock().remove(&id);
+    }
+
+    /// The members that are stopping.
+    pub(super) fn stopping(&self) -> Vec<Arc<Group>> {
+        self.stopping.lock().values().cloned().collect()
+    }
+
+    /// True while the member of the group `id` stops, which has its files open.
+    pub(super) fn is_stopping(&self, id: u32) -> bool {
+        self.stopping.lock().contains_key(&id)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::catalogue::Catalogue;
     use crate::catalogue::options::ProposeError;
     use crate::catalogue::testing::{bucket, do_put, key, options};
+    use crate::catalogue::{Catalogue, CatalogueOptions};
     use crate::raft::group::{Group, GroupParts};
     use crate::raft::machine::Watcher;
     use crate::store::options as store_options;
     use crate::store::state::StateStore;
+    use crate::view::RowReader as _;
     use mlgw_common::{NodeId, SegmentId};
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, MirrorBucket, PutPartition};
+    use mlgw_formats::schema::meta::MetaRow;
     use mlgw_formats::schema::set::FIRST_SET;
     use std::ops::Bound;
     use std::path::Path;
@@ -169,5 +198,26 @@ mod tests {
         assert!(catalogue.inner().groups.add(member(&catalogue, dir.path(), 1).await), "it returns");
         assert_eq!(keys(&catalogue).len(), 2);
         catalogue.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_member_that_stops_when_the_catalogue_ends_is_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || CatalogueOptions { groups: 2, ..options(dir.path()) };
+        let catalogue = Catalogue::open(options()).await.unwrap();
+        let bucket = bucket(&catalogue, "data").await;
+        assert_eq!(catalogue.inner().groups_of(bucket.bucket_id()), [1].into());
+        do_put(&catalogue, &bucket, "a", 1).await;
+        let groups = &catalogue.inner().groups;
+        let stopping = groups.begin_stop(1).unwrap();
+        assert!(groups.get(1).is_none() && groups.is_stopping(1));
+        let applied = || {
+            let row = MetaRow::Applied.row();
+            (stopping.state().get_flushed(&row).unwrap(), stopping.state().get(&row).unwrap())
+        };
+        assert_ne!(applied().0, applied().1);
+        // The task that stopped it is dropped.
+        catalogue.inner().shutdown().await;
+        assert_eq!(applied().0, applied().1);
     }
 }

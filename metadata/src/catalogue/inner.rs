@@ -326,8 +326,8 @@ impl CatalogueInner {
 
     /// Handles on the stores that must be closed before the directory can be opened again.
     pub(super) fn closing(&self) -> Closing {
-        let groups = self.groups.all();
-        let states = groups.iter().map(|group| group.state().open_token());
+        let groups = self.groups.all().into_iter().chain(self.groups.stopping());
+        let states = groups.map(|group| group.state().open_token());
         Closing(states.chain([self.log.open_token()]).collect())
     }
 
@@ -343,7 +343,7 @@ impl CatalogueInner {
         // The functions may keep this catalogue open.
         self.readers.set_segment_pins(None);
         self.readers.set_pin_of_all(None);
-        for group in self.groups.all() {
+        for group in self.groups.all().into_iter().chain(self.groups.stopping()) {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error,
                     "failed to flush the state; the next start replays the log");

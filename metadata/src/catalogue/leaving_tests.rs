@@ -5,9 +5,12 @@ use super::cluster_tests::{TestCluster, until};
 use super::groups::SYSTEM_GROUP;
 use super::testing::{bucket, key, options};
 use super::{BarrierError, BarrierScope, Catalogue, CatalogueOptions, UsageOf};
+use crate::store::behind::groups_behind;
+use crate::store_error::StoreError;
 use mlgw_common::NodeId;
 use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, PutNode};
+use mlgw_formats::member_calls::{CreateMemberCall, MemberCall, MemberRequest};
 use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{Bucket, Node};
 use std::sync::Arc;
@@ -52,6 +55,49 @@ async fn remove_node_3(cluster: &TestCluster) {
 /// Makes node 3 leave the group. Returns true if it has.
 async fn leave(cluster: &TestCluster) -> bool {
     cluster.node(3).leave_group(GROUP, &[1, 2, 3, 4].map(NodeId)).await.unwrap()
+}
+
+/// True if node 3 has recorded that it may lack changes of the group.
+fn is_behind(cluster: &TestCluster) -> bool {
+    groups_behind(&cluster.dir(3)).unwrap().contains(&GROUP)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_is_behind_from_its_creation_until_a_barrier_of_its_group_has_passed() {
+    let (cluster, _) = four_nodes().await;
+    assert!(is_behind(&cluster));
+    until(async || cluster.node(3).confirm_groups().await.unwrap().is_empty().then_some(())).await;
+    assert!(!is_behind(&cluster));
+    // A leader that removed this node without a trace here adds it again.
+    let call = MemberRequest::CreateMember(CreateMemberCall {});
+    cluster.node(3).serve_call(NodeId(1), MemberCall::encode_request(GROUP, call)).await.unwrap();
+    assert!(is_behind(&cluster));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_member_stops_while_the_disk_is_full_and_none_is_created_until_it_has_stopped() {
+    let (cluster, _) = four_nodes().await;
+    replace_node_3(&cluster).await;
+    remove_node_3(&cluster).await;
+    let catalogue = cluster.node(3);
+    let space = Arc::clone(catalogue.inner().log.space());
+    let waits = Arc::clone(&space);
+    let full = || Err::<(), _>(StoreError("No space left on device".to_owned()));
+    let waiting = tokio::spawn(async move { waits.repeat_async("the test", usize::MAX, full).await });
+    until(async || space.is_waiting().then_some(())).await;
+    for _ in 0..5 {
+        assert!(!leave(&cluster).await, "it would wait for space");
+    }
+    waiting.abort();
+    until(async || (!space.is_waiting()).then_some(())).await;
+    let stopping = catalogue.inner().groups.begin_stop(GROUP).unwrap();
+    let refused = catalogue.reopen_group(GROUP).await.unwrap_err().to_string();
+    assert!(refused.contains("is stopping"), "{refused}");
+    stopping.shutdown().await.unwrap();
+    drop(stopping);
+    catalogue.inner().groups.end_stop(GROUP);
+    until(async || catalogue.reopen_group(GROUP).await.ok()).await;
+    until(async || leave(&cluster).await.then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,6 +192,8 @@ async fn a_node_returns_to_a_group_with_its_files() {
     until(async || leave(&cluster).await.then_some(())).await;
     until(async || cluster.node(3).reopen_group(GROUP).await.ok()).await;
     assert_eq!(cluster.node(3).left_groups(), [0; 0]);
+    assert!(cluster.node(3).confirm_groups().await.unwrap().contains(&GROUP), "it is no member");
+    assert!(is_behind(&cluster));
     until(async || leave(&cluster).await.then_some(())).await;
     until(async || {
         let leader = cluster.node(cluster.leader(GROUP).await);
@@ -153,6 +201,9 @@ async fn a_node_returns_to_a_group_with_its_files() {
     })
     .await;
     assert!(!leave(&cluster).await, "it is a member again");
+    assert!(is_behind(&cluster), "also after a power failure now");
+    until(async || cluster.node(3).confirm_groups().await.unwrap().is_empty().then_some(())).await;
+    assert!(!is_behind(&cluster));
     for object in ["before", "moved"] {
         cluster.check(&bucket, object).await;
     }

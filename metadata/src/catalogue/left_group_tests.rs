@@ -7,9 +7,11 @@ use crate::copy::Copier;
 use crate::identity::ExpectedServer;
 use crate::offline::tests::all_files;
 use crate::offline::{
-    CatalogueRecovery, CheckFinding, CheckpointDir, DivideError, Division, FindingKind, Offline,
-    RebuildError, RebuildLog, RecoveredCatalogue, ignore_progress, rebuild, recount, recover_catalogue,
+    CatalogueRecovery, CheckFinding, CheckpointDir, DivideError, Division, FindingKind, Offline, OldRows,
+    RebuildError, RebuildLog, RecoveredCatalogue, copy_closed, ignore_progress, rebuild, recount,
+    recover_catalogue,
 };
+use crate::store::behind;
 use crate::store::options as store_options;
 use crate::store::state::StateDb;
 use crate::view::RowReader as _;
@@ -17,6 +19,7 @@ use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName};
 use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, PutNode, PutPartition};
 use mlgw_formats::key::Family;
+use mlgw_formats::schema::meta::{Member, MembershipRecord, MetaRow};
 use mlgw_formats::schema::{Bucket, BucketUsage, Node, decode, encode};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,6 +68,10 @@ fn lineage() -> Lineage {
 }
 
 fn recover(dir: &Path) -> Result<RecoveredCatalogue, DivideError> {
+    recover_with(dir, OldRows::Refuse)
+}
+
+fn recover_with(dir: &Path, old_rows: OldRows) -> Result<RecoveredCatalogue, DivideError> {
     let recovery = CatalogueRecovery {
         old: &dir.join("catalogue"),
         new: &dir.join("recovered"),
@@ -72,6 +79,7 @@ fn recover(dir: &Path) -> Result<RecoveredCatalogue, DivideError> {
         expected: None,
         lineage: lineage(),
         now: NOW,
+        old_rows,
     };
     recover_catalogue(&recovery, &dir.join("recovering"), &ignore_progress)
 }
@@ -177,6 +185,50 @@ async fn a_node_without_the_rows_of_a_group_is_not_recovered() {
     let (opened, findings) = check(dir.path(), 1);
     assert_eq!((opened.unwrap().groups(), findings), (vec![0, 1, 2, 3, 4], vec![]));
     assert_eq!(refused(dir.path()), (vec![4], vec![]), "a directory is not enough");
+}
+
+/// The groups whose rows a recovery finds old, and the nodes that it names.
+fn refused_as_old(dir: &Path) -> (Vec<u32>, Vec<NodeId>) {
+    match recover(dir).map(drop) {
+        Err(DivideError::OldGroups { groups, homes }) => (groups, homes),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_not_caught_up_with_a_group_is_recovered_only_if_the_loss_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (catalogue, [.., last]) = four_groups(dir.path()).await;
+    do_put(&catalogue, &last, "k", 0).await;
+    catalogue.shutdown().await;
+    let at = dir.path().join("catalogue");
+    behind::record(&at, 3).unwrap();
+    assert_eq!(refused_as_old(dir.path()), (vec![3], vec![]));
+    let refusal = recover(dir.path()).map(drop).unwrap_err().to_string();
+    assert!(refusal.contains("may be old (3)") && refusal.contains("--old-rows"), "{refusal}");
+    assert!(!dir.path().join("recovered").exists(), "nothing was made");
+    let accepted = recover_with(dir.path(), OldRows::Accept).unwrap();
+    assert_eq!((&accepted.old_groups, accepted.catalogue.facts.objects), (&vec![3], 1));
+    drop(accepted);
+    std::fs::remove_dir_all(dir.path().join("recovered")).unwrap();
+    // A copy has the record too.
+    let mut copier = Copier::new(&dir.path().join("copy"), None).unwrap();
+    copy_closed(&at, &mut copier, "").unwrap();
+    copier.finish(NOW).unwrap();
+    assert_eq!(behind::groups_behind(&dir.path().join("copy")).unwrap(), [3].into());
+
+    std::fs::remove_file(behind::behind_file(&at, 3)).unwrap();
+    assert_eq!(recover(dir.path()).unwrap().old_groups, [0; 0]);
+    std::fs::remove_dir_all(dir.path().join("recovered")).unwrap();
+    let state = StateDb::open(&at.join("group-2/state-1"), &store_options::cache(1 << 20), 1 << 20).unwrap();
+    let row = MetaRow::Membership.row();
+    let known: MembershipRecord = decode(&state.get(&row).unwrap().unwrap()).unwrap();
+    let others = vec![Member { node: 2, ..Member::default() }];
+    let removed = MembershipRecord { members: others, ..known };
+    state.write(&[(row, Some(encode(&removed)))].into()).unwrap();
+    state.flush().unwrap();
+    drop(state);
+    assert_eq!(refused_as_old(dir.path()), (vec![2], vec![]), "by its own rows it is no member");
 }
 
 /// Rebuilds the catalogue from its newest checkpoint and its log.

@@ -2,7 +2,8 @@
 //!
 //! A member that leaves its group stops and keeps its files. They have its vote and its log: a node that came
 //! back without them could vote with a voter of an earlier membership, and so help a second leader. A start
-//! opens the members of all files; those that have left stop again when a leader confirms it.
+//! opens the members of all files; those that have left stop again when a leader confirms it. Before a member
+//! stops or is created, it is recorded that this node may lack changes of the group (`behind.rs`).
 
 use super::Catalogue;
 use super::groups::SYSTEM_GROUP;
@@ -73,6 +74,13 @@ impl Catalogue {
         self.inner.groups.all().iter().any(|member| member.has_node(node))
     }
 
+    /// True if a group has a node as a voter or a learner, as this node knows it. False without a member of
+    /// the group here.
+    #[must_use]
+    pub fn is_in_group(&self, group: u32, node: NodeId) -> bool {
+        self.inner.groups.get(group).is_some_and(|member| member.has_node(node))
+    }
+
     /// True for a node of a cluster, also while it is the only one.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
@@ -141,10 +149,11 @@ impl Catalogue {
     /// Stops the member of a group on this node, if the leader confirms that this node was removed from the
     /// group. Returns true if the member has stopped. The question goes to `nodes`, to the home nodes, and to
     /// each leader that this node or one of them names. The files of the member stay, and it starts again
-    /// when this node is added to the group.
+    /// when this node is added to the group. No member stops while the disk is full: it would wait for space.
     ///
     /// # Errors
-    /// If the state was not flushed; the member has stopped.
+    /// If the state was not flushed, and the member has stopped; or if it could not be recorded that the rows
+    /// become old, and the member goes on.
     pub async fn leave_group(&self, group: u32, nodes: &[NodeId]) -> Result<bool, ReadError> {
         assert_ne!(group, SYSTEM_GROUP, "every node is a member of the system group");
         Ok(self.inner.leave_group(group, nodes).await?)
@@ -214,38 +223,60 @@ impl CatalogueInner {
 
     async fn leave_group(&self, group: u32, nodes: &[NodeId]) -> Result<bool, StoreError> {
         let Some(member) = self.groups.get(group) else { return Ok(true) };
+        if self.log.space().is_waiting() {
+            return Ok(false);
+        }
         // While votes move to the nodes of its set, a node outside it leads: a home node, or the last leader.
         let asked = nodes.iter().copied().chain(member.leader()).chain(self.resident.home_nodes());
         // Nodes that do not answer are waited for before the locks are taken.
         let Some(leader) = member.removed_by(&asked.collect()).await else { return Ok(false) };
         drop(member);
-        // The log of a stopped member is not purged.
-        let _copying = self.copying.lock().await;
-        // A leader that adds this node again waits, and finds it stopped.
-        let _creating = self.opener.creating.lock().await;
-        let Some(member) = self.groups.get(group) else { return Ok(true) };
-        // It may have been added again meanwhile.
-        if member.removed_by(&[leader].into()).await.is_none() {
-            return Ok(false);
-        }
-        self.groups.remove(group);
-        // Other nodes change these objects from now on.
-        self.resident.objects.clear();
-        member.shutdown().await?;
+        let Some(member) = self.begin_stop(group, leader).await? else { return Ok(false) };
+        // Without the locks: commands in flight, and a disk that becomes full, make it last.
+        let stopped = member.shutdown().await;
+        // Its files are closed before it can be created again.
+        drop(member);
+        self.groups.end_stop(group);
+        stopped?;
         tracing::info!(group, "this node left the group");
         Ok(true)
+    }
+
+    /// Removes the member of a group from the map, if `leader` confirms again that this node was removed from
+    /// the group. The member stops then.
+    async fn begin_stop(&self, group: u32, leader: NodeId) -> Result<Option<Arc<Group>>, StoreError> {
+        // The log of a member that stops is not purged.
+        let _copying = self.copying.lock().await;
+        // A leader that adds this node again is refused until the member has stopped.
+        let _creating = self.opener.creating.lock().await;
+        let Some(member) = self.groups.get(group) else { return Ok(None) };
+        // It may have been added again meanwhile.
+        if member.removed_by(&[leader].into()).await.is_none() {
+            return Ok(None);
+        }
+        self.record_behind(group).await?;
+        let stopping = self.groups.begin_stop(group);
+        // Other nodes change these objects from now on.
+        self.resident.objects.clear();
+        Ok(stopping)
     }
 
     /// Creates a member of a group, unless this node has one: with the files of one that was stopped, else
     /// an empty one.
     async fn create_member(&self, group: u32) -> Result<(), CallRefused> {
         let _creating = self.opener.creating.lock().await;
-        if self.groups.get(group).is_some() {
-            return Ok(());
-        }
+        let is_here = self.groups.get(group).is_some();
         let is_full = group > GROUP_ID_MAX || self.groups.all().len() >= NODE_GROUPS_MAX;
-        if self.opener.peers.is_none() || is_full {
+        if self.opener.peers.is_none() || (is_full && !is_here) {
             return Err(CallRefused("this node takes no further group".into()));
+        }
+        if self.groups.is_stopping(group) {
+            return Err(CallRefused(format!("the member of group {group} on this node is stopping")));
+        }
+        // A member that is here may have been removed from the group without a trace on this node.
+        self.record_behind(group).await?;
+        if is_here {
+            return Ok(());
         }
         let member = self.opener.create(group).await?;
         self.groups.add(member);

@@ -21,6 +21,7 @@ use super::resident::Resident;
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, StateFacts, StatesByGroup, judge, judge_fit};
 use crate::raft::heartbeats::Heartbeats;
+use crate::store::behind;
 use crate::store::floor::Floor;
 use crate::store::group_dirs::{group_dir, stored_groups};
 use crate::store::log::LogStore;
@@ -38,6 +39,7 @@ use mlgw_formats::schema::meta::Timeline;
 use mlgw_formats::store_files;
 use parking_lot::Mutex as SyncMutex;
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +69,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     let durability = options.durability;
     let fatal = Arc::clone(&options.fatal);
     check_parts(dir)?;
-    // The log directory is made before any group, so a missing one later means that the log was lost.
-    store_files::make_dir(&dir.join("log")).map_err(io)?;
+    prepare_dir(&options).map_err(io)?;
     let ids = groups_to_open(&options);
     let memtable_bytes = (options.memtable_bytes / ids.len()).max(MEMTABLE_BYTES_MIN);
     let states = open_states(dir, &ids, &cache, memtable_bytes).map_err(store)?;
@@ -122,6 +123,17 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     inner.log_bound.purging_began();
     start_jobs(&inner, options.tombstone_check, options.checkpoints);
     Ok(inner)
+}
+
+/// Makes what is there before any group.
+fn prepare_dir(options: &CatalogueOptions) -> io::Result<()> {
+    let dir = &options.dir;
+    // A node that joins gets an empty member of the system group.
+    if options.peers.is_some() && !stored_groups(dir).contains(&SYSTEM_GROUP) {
+        behind::record(dir, SYSTEM_GROUP)?;
+    }
+    // A missing log directory later means that the log was lost.
+    store_files::make_dir(&dir.join("log"))
 }
 
 /// Ids of the groups to open: those that are there, and always the system group. A server without peers

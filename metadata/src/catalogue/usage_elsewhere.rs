@@ -73,9 +73,7 @@ impl CatalogueInner {
             return;
         }
         let asked = Instant::now();
-        if !self.usage_elsewhere.begin(&of, &here, asked) {
-            return;
-        }
+        let Some(asking) = self.usage_elsewhere.ask(&of, &here, asked) else { return };
         let network = RemoteNetwork { peers: Arc::clone(peers), group: SYSTEM_GROUP };
         let question = question(&of, here);
         let mut answer = None;
@@ -91,7 +89,7 @@ impl CatalogueInner {
                 Err(error) => tracing::debug!(%node, %error, "usage in the groups of other nodes is unknown"),
             }
         }
-        self.usage_elsewhere.end(&of, asked, answer);
+        asking.answered(answer);
     }
 
     /// Answers the question of another node.

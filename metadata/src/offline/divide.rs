@@ -58,6 +58,14 @@ pub enum DivideError {
         /// The nodes that have the rows of all groups; empty if that is not known.
         homes: Vec<NodeId>,
     },
+    /// The rows of groups may lack acknowledged changes.
+    #[error("{}", old_text(.groups, .homes))]
+    OldGroups {
+        /// The groups.
+        groups: Vec<u32>,
+        /// The nodes that have the rows of all groups; empty if that is not known.
+        homes: Vec<NodeId>,
+    },
     /// The new catalogue has other rows than it must have.
     #[error("the divided catalogue is not equal to the old one ({0}); nothing was changed")]
     Differs(String),
@@ -75,18 +83,34 @@ pub enum DivideError {
 }
 
 fn missing_text(groups: &[u32], homes: &[NodeId]) -> String {
-    let list = |ids: Vec<String>| ids.join(", ");
-    let groups = list(groups.iter().map(u32::to_string).collect());
-    let advice = match homes {
-        [] => "recover another node".to_owned(),
-        homes => format!(
-            "recover a home node, which has the rows of all groups: one of the nodes {}",
-            list(homes.iter().map(NodeId::to_string).collect())
-        ),
-    };
+    let (groups, advice) = (listed(groups), other_node(homes));
     format!(
         "keys belong to groups whose current rows this node lacks ({groups}); {advice}; nothing was changed"
     )
+}
+
+fn old_text(groups: &[u32], homes: &[NodeId]) -> String {
+    let (groups, advice) = (listed(groups), other_node(homes));
+    format!(
+        "the rows of groups may be old ({groups}): this node left them or was added to them, and has not \
+         confirmed since that it has every acknowledged change; {advice}; if there is none, accept the loss \
+         of changes with --old-rows; nothing was changed"
+    )
+}
+
+fn listed(ids: &[impl ToString]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Advice to recover another node.
+fn other_node(homes: &[NodeId]) -> String {
+    match homes {
+        [] => "recover another node".to_owned(),
+        homes => format!(
+            "recover a home node, which has the rows of all groups: one of the nodes {}",
+            listed(homes)
+        ),
+    }
 }
 
 pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> DivideError {

@@ -14,7 +14,7 @@ use crate::identity::{ExpectedServer, StateFacts, judge_log};
 use crate::store::group_dirs::group_dir;
 use crate::store::log_facts::LogFacts;
 use crate::store::state::StateDb;
-use crate::store::{links, options};
+use crate::store::{behind, links, options};
 use mlgw_common::{ClusterId, Incarnation, Lineage, NodeId, regular};
 use mlgw_formats::backup_contents::BackupContents;
 use mlgw_formats::schema::meta::Timeline;
@@ -428,6 +428,14 @@ pub fn copy_closed(dir: &Path, copier: &mut Copier, prefix: &str) -> Result<(), 
                 copier.add(&entry.path(), &format!("{name}/{file}"))?;
             }
         }
+    }
+    // A server that is made from the copy is to know as well which rows may be old.
+    let behind = behind::groups_behind(dir)
+        .map_err(|source| crate::copy::CopyError::Io { path: dir.to_owned(), source })?;
+    for group in behind {
+        let path = behind::behind_file(dir, group);
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        copier.add(&path, &format!("{prefix}{name}"))?;
     }
     Ok(())
 }

@@ -10,7 +10,8 @@
 //! are brought in line with the system group here, because no saga does that.
 //!
 //! In a cluster with sets of nodes, a node may have some of the groups only, and old rows of groups that it
-//! left. It is refused if keys belong to a group whose current rows it lacks.
+//! left. It is refused if keys belong to a group whose current rows it lacks. A node that has a place in a
+//! group and never confirmed that it has all rows is refused too, unless the caller accepts the loss.
 //!
 //! Invariants: nothing in the old directory is changed. The new catalogue is checked as a start would check
 //! it. After a power loss the new directory is complete if this had returned; the caller decides which of
@@ -41,6 +42,15 @@ use mlgw_formats::store_files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+/// Treatment of groups whose rows may lack acknowledged changes ([`Offline::old_groups`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldRows {
+    /// The recovery is refused.
+    Refuse,
+    /// What these rows have is recovered, and the rest is lost.
+    Accept,
+}
+
 /// Description of a recovery.
 pub struct CatalogueRecovery<'a> {
     /// The catalogue of the node, which no server may be using.
@@ -55,6 +65,8 @@ pub struct CatalogueRecovery<'a> {
     pub lineage: Lineage,
     /// Time of the recovery.
     pub now: Timestamp,
+    /// Treatment of groups whose rows may be old.
+    pub old_rows: OldRows,
 }
 
 /// A recovered catalogue. Its scratch copy is removed with it.
@@ -63,6 +75,8 @@ pub struct RecoveredCatalogue {
     pub catalogue: Offline,
     /// Number of log entries that were applied.
     pub entries: u64,
+    /// Groups whose rows may lack acknowledged changes.
+    pub old_groups: Vec<u32>,
     _scratch: Scratch,
 }
 
@@ -84,13 +98,17 @@ pub fn recover_catalogue(
     if !missing.is_empty() {
         return Err(DivideError::MissingGroups { groups: missing, homes: before.home_nodes() });
     }
+    let old_groups = before.old_groups()?;
+    if recovery.old_rows == OldRows::Refuse && !old_groups.is_empty() {
+        return Err(DivideError::OldGroups { groups: old_groups, homes: before.home_nodes() });
+    }
     let (ends, groups) = (before.referenced_ends()?, before.groups());
     drop(before);
     let old = ClosedGroups { dir: old, groups: &groups };
     let entries = build(recovery, &old, &ends, &scratch.join("building"), watch)?;
     let expected = ExpectedServer { lineage: recovery.lineage.clone(), floor: 0 };
     let catalogue = open_sound(new, &scratch.join("after"), NodeId::SINGLE, Some(&expected), watch)?;
-    Ok(RecoveredCatalogue { catalogue, entries, _scratch: owner })
+    Ok(RecoveredCatalogue { catalogue, entries, old_groups, _scratch: owner })
 }
 
 fn build(
@@ -266,7 +284,7 @@ fn recovered_segment(record: SegmentRecord, node: NodeId, referenced_end: u64) -
 mod tests {
     use super::super::ReferencedExtent;
     use super::{
-        CatalogueRecovery, active_buckets, membership_changes, mirror_changes, recovered_segment,
+        CatalogueRecovery, OldRows, active_buckets, membership_changes, mirror_changes, recovered_segment,
         system_changes,
     };
     use crate::view::{MemoryRows, RowReader as _};
@@ -339,6 +357,7 @@ mod tests {
             expected: None,
             lineage: Lineage { own, marking: true, ..Lineage::default() },
             now: Timestamp(1_000),
+            old_rows: OldRows::Refuse,
         };
         let changes = system_changes(&recovery, &BTreeMap::new(), &rows).unwrap();
         rows.write(changes);

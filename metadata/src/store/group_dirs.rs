@@ -1,5 +1,5 @@
 //! Directories of the states of groups. A node has those of some groups, so the ids may have gaps. It keeps
-//! the directory of a group that it left.
+//! the directory of a group that it left (`behind.rs`).
 
 use std::path::{Path, PathBuf};
 

@@ -97,7 +97,9 @@ impl ImportError {
                     | ObjectError::DiskFailed(_)
                     | ObjectError::NotFinalized(_)
                     | ObjectError::NoSuchBucket(_)
-                    | ObjectError::Rejected(Reject::NoSuchBucket | Reject::QuotaExceeded { .. })
+                    | ObjectError::Rejected(
+                        Reject::NoSuchBucket | Reject::QuotaExceeded { .. } | Reject::TermEnded { .. }
+                    )
             ),
             Self::Origin(error) => matches!(error, OriginError::NoSuchBucket | OriginError::Denied(_)),
             Self::Impossible(_) | Self::Corrupt(_) => false,

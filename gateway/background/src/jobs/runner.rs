@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which progress is recorded, which limits the work repeated after a crash.
 const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after the catalogue refused a step because of overload.
-const OVERLOAD_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const OVERLOAD_PAUSE: Duration = Duration::from_millis(200);
 /// Requester of jobs that were due by schedule.
 const BY_SCHEDULE: &str = "schedule";
 

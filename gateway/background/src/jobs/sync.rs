@@ -4,9 +4,13 @@
 //! with the same ETag and size is left unchanged; all others are imported through the write path of client
 //! PUTs. A concurrent client write is never overwritten unseen. Objects that are gone at the source are
 //! deleted only on request, and only if they were imported from that source.
+//!
+//! In a cluster all changes carry the term of the duty node. A job that continues on another one begins the
+//! next term in its bucket first, so late changes of the former node are rejected.
 
 use super::import::{Import, ImportError, ImportOutcome};
 use super::listing::{self, JobListingPage, JobListingPart};
+use super::runner::OVERLOAD_PAUSE;
 use super::running_job::UnfinishedBytes;
 use super::{JobOutcome, JobRun, JobStop};
 use futures_util::{StreamExt as _, stream};
@@ -61,6 +65,7 @@ impl JobRun {
                 bucket.name
             )));
         }
+        self.begin_term(&bucket).await?;
         let sources: Vec<ImportSource> = self.dataset.sources.clone();
         let mut parts = Vec::new();
         for source in &sources {
@@ -86,6 +91,23 @@ impl JobRun {
         let progress = self.live.progress();
         let at_ms = self.jobs.clock.now().as_millis();
         Ok(Some(DatasetSize { objects: progress.objects_total, bytes: progress.bytes_total, at_ms }))
+    }
+
+    /// Rejects what a former duty node still sends for this job, before anything is listed: it would import
+    /// or delete by an earlier listing. A cancelled job does so too, because nothing may follow its end.
+    async fn begin_term(&self, bucket: &Bucket) -> Result<(), JobStop> {
+        while !self.live.is_frozen() {
+            match self.context.objects.begin_term_in(bucket).await {
+                Ok(()) => return Ok(()),
+                Err(ProposeError::Overloaded) => mlgw_common::time::sleep(OVERLOAD_PAUSE).await,
+                Err(ProposeError::Rejected(Reject::TermEnded { .. })) => return Err(JobStop::Stopping),
+                Err(error) => {
+                    let why = format!("the term of the duty does not begin in {:?}: {error}", bucket.name);
+                    return Err(JobStop::Failed(why));
+                }
+            }
+        }
+        Err(JobStop::Stopping)
     }
 
     async fn import_page(

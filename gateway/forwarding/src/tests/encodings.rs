@@ -5,7 +5,7 @@ use crate::header_block::{self, HeaderBlockError};
 use crate::route::RouteTarget;
 use crate::{
     AnswerFrame, DeclaredBody, ForwardedContext, ForwardedTarget, HeadError, MalformedVerdict, MapEpoch,
-    RoutingVerdict, decode_head, encode_head,
+    RoutingVerdict, UnconfirmedCause, decode_head, encode_head,
 };
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
@@ -54,8 +54,10 @@ fn the_bytes_of_verdicts_stay() {
         RoutingVerdict::NotMine { leader: None, epoch: MapEpoch(0) },
         RoutingVerdict::Busy { reason: "memory".into() },
         RoutingVerdict::Refused { reason: "version".into() },
+        RoutingVerdict::Unconfirmed { cause: UnconfirmedCause::Majority, reason: "lost".into() },
     ];
-    let lines = include_str!("golden/verdicts.hex").lines();
+    let lines: Vec<_> = include_str!("golden/verdicts.hex").lines().collect();
+    assert_eq!(lines.len(), verdicts.len());
     for (verdict, line) in verdicts.iter().zip(lines) {
         assert_golden(&verdict.encode(), line);
         assert_eq!(RoutingVerdict::decode(&verdict.encode()).as_ref(), Ok(verdict));

@@ -2,7 +2,7 @@
 
 use super::members::{Behavior, ScriptedMembers, ScriptedNetwork};
 use crate::route::{MapEpoch, RangeMembers, RouteTable, RouteTarget};
-use crate::verdict::RoutingVerdict;
+use crate::verdict::{RoutingVerdict, UnconfirmedCause};
 use crate::{
     DeclaredBody, ForwardFailure, ForwardedContext, ForwardedResponse, ForwardedTarget, Forwarder,
     OutgoingRequest,
@@ -30,6 +30,10 @@ fn busy() -> Behavior {
     Behavior::Refuses(RoutingVerdict::Busy { reason: "memory".into() })
 }
 
+fn unconfirmed(cause: UnconfirmedCause) -> Behavior {
+    Behavior::Refuses(RoutingVerdict::Unconfirmed { cause, reason: "lost".into() })
+}
+
 fn not_mine(leader: Option<u64>) -> Behavior {
     Behavior::Refuses(RoutingVerdict::NotMine { leader: leader.map(NodeId), epoch: MapEpoch(3) })
 }
@@ -39,6 +43,8 @@ struct ForwardingScenario {
     members: Arc<ScriptedMembers>,
     forwarder: Forwarder,
     table: RouteTable,
+    /// The node that has the rows by those of the forwarding node.
+    owner: Option<NodeId>,
     /// Time for which the request has waited before.
     waited: Duration,
     /// Pieces of the client's body that were read.
@@ -64,6 +70,7 @@ impl ForwardingScenario {
             forwarder: Forwarder::new(OWN, Arc::new(ScriptedNetwork(Arc::clone(&members))), Arc::default()),
             members,
             table: RouteTable::new(MapEpoch(2), group),
+            owner: None,
             waited: Duration::ZERO,
             read: Arc::default(),
             returned: Arc::default(),
@@ -101,7 +108,8 @@ impl ForwardingScenario {
             body: DeclaredBody::Unsized,
         };
         let group = self.table.members_of(target);
-        let request = OutgoingRequest { head: &head, context, group, turn: 0, waited: self.waited, body };
+        let (owner, waited) = (self.owner, self.waited);
+        let request = OutgoingRequest { head: &head, context, group, owner, turn: 0, waited, body };
         self.forwarder.forward(request).await
     }
 
@@ -162,7 +170,18 @@ async fn a_hint_is_followed_to_a_member_that_the_own_map_does_not_have() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_node_that_has_the_rows_is_tried_although_the_map_does_not_have_it() {
+    let mut scenario = ForwardingScenario::new(&[(1, not_mine(None)), (2, SERVES), (77, SERVES)]);
+    scenario.owner = Some(NodeId(77));
+    assert_eq!(scenario.put(vec![]).await.unwrap().member, NodeId(77));
+    scenario.owner = Some(NodeId(2));
+    assert_eq!(scenario.put(vec![]).await.unwrap().member, NodeId(2), "the map spreads the requests");
+    assert_eq!(scenario.tried(), [77, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_the_body_is_not_read() {
+    use UnconfirmedCause::{Leader, Majority};
     let garbled = Behavior::Refuses(RoutingVerdict::Refused { reason: "version 2".into() });
     for (behavior, failure) in [
         (vec![], ForwardFailure::NoMember),
@@ -172,6 +191,11 @@ async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_th
         (vec![busy()], ForwardFailure::Busy),
         (vec![Behavior::Full], ForwardFailure::Busy),
         (vec![garbled], ForwardFailure::Refused),
+        (vec![unconfirmed(Leader)], ForwardFailure::Unconfirmed(Leader)),
+        (vec![busy(), unconfirmed(Majority)], ForwardFailure::Unconfirmed(Majority)),
+        // Most voters are down, and one that is left says why nothing works.
+        (vec![unconfirmed(Majority), Behavior::Down], ForwardFailure::Unconfirmed(Majority)),
+        (vec![unconfirmed(Majority), busy()], ForwardFailure::Busy),
     ] {
         let members: Vec<_> = (1..).zip(behavior.clone()).collect();
         let scenario = ForwardingScenario::new(&members);

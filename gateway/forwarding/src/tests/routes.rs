@@ -72,15 +72,25 @@ fn ranges_that_leave_keys_out_are_refused() {
 }
 
 #[test]
-fn a_member_accepts_its_own_keys_by_a_map_that_is_as_new_as_that_of_the_request() {
+fn a_member_accepts_what_its_map_does_not_refuse_and_its_rows_decide_the_rest() {
     let (table, key) = (table(), target(Some("data"), Some("n")));
+    let accepted = RoutingVerdict::Accepted { epoch: MapEpoch(5) };
     for epoch in [MapEpoch(4), MapEpoch(5)] {
-        assert_eq!(table.judge(NodeId(4), epoch, key), RoutingVerdict::Accepted { epoch: MapEpoch(5) });
+        assert_eq!(table.judge(NodeId(2), epoch, key), accepted);
+        assert_eq!(table.judge(NodeId(1), epoch, key), accepted, "the group may be moving away from it");
         let other = RoutingVerdict::NotMine { leader: Some(NodeId(2)), epoch: MapEpoch(5) };
-        assert_eq!(table.judge(NodeId(1), epoch, key), other);
+        assert_eq!(table.judge(NodeId(9), epoch, key), other, "it leaves");
     }
     let behind = RoutingVerdict::NotMine { leader: None, epoch: MapEpoch(5) };
-    assert_eq!(table.judge(NodeId(4), MapEpoch(6), key), behind, "it may have lost the key meanwhile");
+    assert_eq!(table.judge(NodeId(2), MapEpoch(6), key), behind, "it may have lost the key meanwhile");
+}
+
+#[test]
+fn a_node_is_left_out_by_a_map_with_other_nodes() {
+    let table = RouteTable::new(MapEpoch(1), group(&[1, 3], None));
+    assert!(table.is_left_out(NodeId(2)));
+    assert!(!table.is_left_out(NodeId(3)));
+    assert!(!RouteTable::default().is_left_out(NodeId(2)), "the map has not arrived");
 }
 
 fn candidates(preference: RoutePreference, turn: u64, own: u64, suspects: &[u64]) -> Vec<u64> {
@@ -107,6 +117,18 @@ fn other_nodes_with_the_rows_are_tried_after_the_members_and_before_suspects() {
     let is_suspect = |node: NodeId| [3, 5].map(NodeId).contains(&node);
     let queue = CandidateQueue::new(&group, RoutePreference::Any, 1, NodeId(6), is_suspect);
     assert_eq!(queue.map(NodeId::get).collect::<Vec<_>>(), [2, 1, 4, 3, 5]);
+}
+
+#[test]
+fn a_node_that_the_group_does_not_have_is_tried_first_or_last_if_it_is_a_suspect() {
+    let order = |own: u64, is_suspect: bool| {
+        let group = group(&[1, 2], None);
+        let mut queue = CandidateQueue::new(&group, RoutePreference::Any, 0, NodeId(own), |_| false);
+        queue.add(NodeId(7), is_suspect);
+        queue.map(NodeId::get).collect::<Vec<_>>()
+    };
+    assert_eq!([order(9, false), order(9, true)], [[7, 1, 2], [1, 2, 7]]);
+    assert_eq!([order(7, false), order(7, true)], [[1, 2], [1, 2]], "a node does not forward to itself");
 }
 
 #[test]

@@ -5,9 +5,10 @@ use crate::ingest::{Destination, DurableChunks, Ingest};
 use crate::memory::RequestMemory;
 use crate::read::FoundObject;
 use crate::reader::{BodyReadError, BodyReader, part_ranges};
-use crate::{ObjectError, ObjectLayer};
+use crate::{ObjectError, ObjectLayer, TermedChanges};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SplitKeys, SystemClock, Timestamp};
+use mlgw_formats::cluster_version::DUTY_CLUSTER_VERSION;
 use mlgw_formats::command::{
     Change, Command, Conditions, CreateUpload, DeleteObject, ObjectChange, PutCredential, PutPart, Reject,
 };
@@ -195,4 +196,33 @@ async fn close(objects: Arc<ObjectLayer>) {
     drop(objects);
     hot.shutdown().await;
     catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_change_by_a_job_of_an_earlier_term_is_rejected_and_those_of_clients_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (objects, bucket) = open(dir.path()).await;
+    objects.catalogue.raise_cluster_version(DUTY_CLUSTER_VERSION).await.unwrap();
+    let of = |term, termed| {
+        let duty_term = Some(term);
+        ObjectLayer { duty_term, termed, ..ObjectLayer::clone(&objects) }
+    };
+    let put = async |objects: &ObjectLayer| {
+        let key = ObjectKey::new("k").unwrap();
+        let body = objects.catalogue.body_id().await.unwrap();
+        let object = ObjectVersion { body_id: body.get(), ..ObjectVersion::default() };
+        objects.put_version(&bucket, &key, object, Vec::new(), Conditions::default()).await.map(drop)
+    };
+    let (former, present) = (of(5, TermedChanges::All), of(6, TermedChanges::All));
+    let client = of(5, TermedChanges::OfRemoteBacked);
+    former.begin_term_in(&bucket).await.unwrap();
+    put(&former).await.unwrap();
+    present.begin_term_in(&bucket).await.unwrap();
+    let late = put(&former).await;
+    assert!(matches!(late, Err(ObjectError::Rejected(Reject::TermEnded { term: 6 }))), "{late:?}");
+    put(&present).await.unwrap();
+    put(&client).await.unwrap();
+    let again = former.begin_term_in(&bucket).await;
+    assert_eq!(again, Err(Reject::TermEnded { term: 6 }.into()));
+    client.begin_term_in(&bucket).await.unwrap();
 }

@@ -11,7 +11,7 @@ use mlgw_cli::progress::CommandProgress;
 use mlgw_cli::{CliError, Global};
 use mlgw_common::{ClusterId, SystemClock};
 use mlgw_store::{
-    ClusterRecoverError, RecoveredServer, cluster_recover, cluster_take_over, recoverable_cluster,
+    ClusterRecoverError, OldRows, RecoveredServer, cluster_recover, cluster_take_over, recoverable_cluster,
 };
 use serde_json::json;
 
@@ -25,12 +25,12 @@ pub(super) fn take_over(place: &DataDirArgs, out: Out) -> Result<(), CliError> {
 }
 
 /// Recovers a stopped node, after a confirmation.
-pub(super) fn run(place: &DataDirArgs, global: &Global, out: Out) -> Result<(), CliError> {
+pub(super) fn run(place: &DataDirArgs, old_rows: OldRows, global: &Global, out: Out) -> Result<(), CliError> {
     let config = place.config()?;
     confirm(recoverable_cluster(&config).map_err(refused)?, global)?;
     let progress = CommandProgress::new(out.quiet);
     let watch = |stage, done, total| progress.step(stage, done, total);
-    let recovered = cluster_recover(&config, &SystemClock, &watch);
+    let recovered = cluster_recover(&config, old_rows, &SystemClock, &watch);
     progress.done();
     let recovered = recovered.map_err(refused)?;
     out.document(&recovered_document(&recovered), |_| text(&recovered))?;
@@ -73,7 +73,7 @@ fn text(recovered: &RecoveredServer) -> String {
 #[cfg(test)]
 mod tests {
     use super::text;
-    use crate::recovered::{VerifiedParts, remaining_steps};
+    use crate::recovered::{VerifiedParts, recovered_document, remaining_steps};
     use mlgw_common::ClusterId;
     use mlgw_store::{BackedUp, IncompleteObject, RecoveredServer};
 
@@ -85,6 +85,7 @@ mod tests {
             former: ClusterId(1),
             entries: 3,
             objects: 10,
+            old_groups: vec![],
             incomplete: vec![],
             list: "/d/incomplete-objects".into(),
         };
@@ -94,6 +95,10 @@ mod tests {
         let restored = remaining_steps(&recovered, of_backup);
         assert!(restored.contains("All 7 files (3.0 MiB) were verified against the checksums of the backup"));
         assert!(!restored.contains("not verified"), "{restored}");
+        assert!(!text(&recovered).contains("may be old"));
+        recovered.old_groups = vec![2, 5];
+        assert!(text(&recovered).contains("The rows of these groups may be old: 2, 5."));
+        assert_eq!(recovered_document(&recovered)["old_groups"], serde_json::json!([2, 5]));
         recovered.incomplete = vec![lacking("k"), lacking("a\nb")];
         let text = text(&recovered);
         assert!(text.ends_with(

@@ -2,12 +2,16 @@
 
 use super::client::{TestAnswer, TestClient, signed};
 use super::cluster::{BUCKET, ForwardingCluster, TestDomains, later};
+use super::network::LinkState;
 use aws_sigv4::http_request::SignableBody;
 use http::request::Parts;
-use mlgw_common::{Clock as _, ClockComparison};
+use mlgw_common::{Clock as _, ClockComparison, NodeId};
+use mlgw_forwarding::route::RangeMembers;
+use mlgw_forwarding::{MapEpoch, RouteTable};
 use mlgw_testing::signer::{RequestToSign, head};
 use mlgw_wire::operation::Operation;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Headers that differ between two answers to the same request. A request that the first node refuses was
@@ -202,6 +206,47 @@ async fn a_member_leaves_requests_for_groups_without_a_majority_to_the_others() 
         served_by.extend(get.header("x-mlgw-node").map(str::to_owned));
     }
     assert!(served_by.contains("1"), "another group is lost: {served_by:?}");
+}
+
+#[tokio::test]
+async fn a_request_for_a_group_without_a_majority_names_that_reason_through_any_node() {
+    let cluster = ForwardingCluster::open(2).await;
+    cluster.member().lost_groups.send_replace([0].into());
+    *cluster.members[1].1.state.lock() = LinkState::Down;
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    for turn in 0..4 {
+        let refused = client.call("PUT", "/data/k", b"a").await;
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{turn}");
+        assert!(refused.text().contains("<Reason>NoMajority</Reason>"), "{turn}: {}", refused.text());
+        assert!(refused.text().contains("cannot confirm that it has the newest state"), "{turn}");
+    }
+}
+
+#[tokio::test]
+async fn the_rows_of_a_member_decide_if_it_owns_a_key_and_not_its_map() {
+    let cluster = ForwardingCluster::open(2).await;
+    // As while the group moves from node 2 to node 1: node 2 still has the rows.
+    let group = |id| RangeMembers::new(vec![NodeId(id)], None);
+    let system = RangeMembers::new([1, 2].map(NodeId).into(), None);
+    let mut moving = RouteTable::new(MapEpoch(1), system);
+    moving.add_whole_bucket(BUCKET, group(1));
+    cluster.members[1].0.routes.send_replace(Arc::new(moving.clone()));
+    moving.add_whole_bucket(BUCKET, group(2));
+    cluster.edge_routes.send_replace(Arc::new(moving));
+    let listener = cluster.listen().await;
+    let put = TestClient::connect(listener.address).await.call("PUT", "/data/k", b"a").await;
+    assert_eq!((put.status, put.header("x-mlgw-node")), (200, Some("2")), "{put:?}");
+}
+
+#[tokio::test]
+async fn a_member_forwards_to_the_owner_by_its_rows_although_its_map_lacks_it() {
+    let cluster = ForwardingCluster::open(2).await;
+    cluster.bind_bucket("bound").await;
+    cluster.members[1].0.routes.send_replace(super::cluster::table_of(1, &[2], None));
+    let listener = cluster.listen_as_member(1).await;
+    let mut client = TestClient::connect(listener.address).await;
+    assert_eq!(client.call("GET", "/bound/k", b"").await.header("x-mlgw-node"), Some("1"));
 }
 
 #[tokio::test]
