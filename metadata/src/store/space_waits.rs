@@ -253,7 +253,9 @@ pub(crate) mod tests {
             // More attempts than one queued flush delays.
             block_for(PAUSE * 30);
             std::fs::remove_file(eaten).unwrap();
-            flushes.map(|flush| flush.join().unwrap().unwrap());
+            for flush in flushes {
+                flush.join().unwrap().unwrap();
+            }
         });
         assert!(state.get_flushed(&[1]).unwrap().is_some());
     }
