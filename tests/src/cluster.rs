@@ -17,6 +17,7 @@
 //! - `disks`: the disk of the segments of a running node is lost and replaced;
 //! - `leaving`: nodes are drained and removed, or lost and removed;
 //! - `five`: sets of nodes: three storage nodes become five and then four;
+//! - `bytes`: the bytes of groups follow them to the nodes of their sets;
 //! - `losses`: without a gateway, and without the node that has the duty;
 //! - `majority`: two of three voters are down;
 //! - `lost_groups`: two of five nodes are down, and with them some groups;

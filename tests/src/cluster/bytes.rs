@@ -18,7 +18,7 @@ const READ_STEP: usize = 3;
 const SHOWN_STEP: usize = 15;
 
 /// Settings for many segments that are compacted soon.
-fn eager(setup: ServerSetup) -> ServerSetup {
+pub(super) fn eager(setup: ServerSetup) -> ServerSetup {
     small_segments(setup).with("hot.compact_patience", "0s").with("hot.compact_dead_percent", "10")
 }
 

@@ -135,12 +135,12 @@ pub(super) fn nodes_of_groups(view: &ClusterView) -> BTreeMap<u32, BTreeSet<usiz
 }
 
 /// The nodes of the first set.
-fn home_nodes(view: &ClusterView) -> BTreeSet<usize> {
+pub(super) fn home_nodes(view: &ClusterView) -> BTreeSet<usize> {
     view.sets.first().map(|set| set.nodes.iter().copied().collect()).unwrap_or_default()
 }
 
 /// Asserts that the nodes of each set are three of these, and vote in the groups of the set.
-fn assert_sets(cluster: &TestCluster, nodes: &[usize]) {
+pub(super) fn assert_sets(cluster: &TestCluster, nodes: &[usize]) {
     let view = cluster.view(FIRST);
     for set in &view.sets {
         let distinct: BTreeSet<usize> = set.nodes.iter().copied().collect();
@@ -244,8 +244,13 @@ fn assert_all_serve(cluster: &TestCluster, nodes: &[usize], label: &str) -> bool
 }
 
 /// Asserts that the nodes of the set of each group, and those of the first set, have the same rows of it. All
-/// of them are killed and started again.
-fn assert_same_rows(cluster: &mut TestCluster, nodes: &[usize]) {
+/// of them are killed, their rows are read by `rows_of`, and they are started again by `spawn`.
+pub(super) fn assert_same_rows(
+    cluster: &mut TestCluster,
+    nodes: &[usize],
+    rows_of: impl Fn(&TestMember) -> Value,
+    spawn: impl Fn(&mut TestCluster, usize),
+) {
     let mut found = BTreeMap::new();
     for _ in 0..COMPARISONS_MAX {
         let view = cluster.view(FIRST);
@@ -257,8 +262,7 @@ fn assert_same_rows(cluster: &mut TestCluster, nodes: &[usize]) {
                 led.is_some_and(|led| led.members.iter().all(|member| member.lag_bytes == 0))
             })
         });
-        let rows_of = |member: &TestMember| group_rows(&check_store(member).0);
-        let rows = rows_of_killed(cluster, nodes, rows_of, TestCluster::spawn);
+        let rows = rows_of_killed(cluster, nodes, &rows_of, &spawn);
         cluster.until_led();
         let all = BTreeSet::from_iter(nodes.iter().copied());
         let of_group = |group: &u32| {
@@ -274,7 +278,7 @@ fn assert_same_rows(cluster: &mut TestCluster, nodes: &[usize]) {
 }
 
 /// Number and digest of the rows of each group, by its id, from the output of `mlgw store check`.
-fn group_rows(output: &str) -> Value {
+pub(super) fn group_rows(output: &str) -> Value {
     checked_groups(output).into_iter().map(|rows| (rows["group"].to_string(), rows)).collect()
 }
 
@@ -351,7 +355,8 @@ fn three_nodes_become_five_and_then_four_while_clients_write_through_each_of_the
         let copies = cluster.view(FIRST).copies;
         (copies.wanted, copies.below_segments, copies.off_set_bytes) == (SET_NODES, 0, 0)
     });
-    assert_same_rows(&mut cluster, &four);
+    let rows_of = |member: &TestMember| group_rows(&check_store(member).0);
+    assert_same_rows(&mut cluster, &four, rows_of, TestCluster::spawn);
     for id in &four {
         assert_all_stored(&cluster, *id, &stored);
     }

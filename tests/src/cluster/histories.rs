@@ -4,9 +4,10 @@
 //! Clients send every kind of request to a few keys in three buckets, one in each object group, through all
 //! storage nodes and a gateway. The time of each request and its outcome are recorded. Meanwhile nodes are
 //! killed, paused and restarted, the connections between them are held back in one direction or both, disks
-//! fail, are lost or copied, clocks jump, and nodes join and leave. Then everything is healed, and every node
-//! returns every key once more. The history of each key must be that of one register: no acknowledged write
-//! is lost, no delete is undone, of conditional writes one wins, and GET, HEAD and LIST agree.
+//! fail, are lost or copied, clocks jump, nodes join and leave, and groups move between sets of nodes. Then
+//! everything is healed, and every node returns every key once more. The history of each key must be that of
+//! one register: no acknowledged write is lost, no delete is undone, of conditional writes one wins, and GET,
+//! HEAD and LIST agree.
 //!
 //! - `register`: the model of a key, and the operations on it;
 //! - `linearize`: decides if a history is linearizable;
@@ -18,6 +19,9 @@
 //! - `faulty_disk`: the disk below a node, in memory;
 //! - `nemesis`: carries out the faults;
 //! - `round`: one round with its checks;
+//! - `sets`: the checks that differ in a cluster with sets of nodes;
+//! - `schedules`: orders of events that lose data in a cluster without one of the rules for sets;
+//! - `power_cuts`: power cuts under a node that joins;
 //! - `stored`: what the nodes have on their disks afterwards.
 //!
 //! In half of the rounds leaders read by lease. The seed determines requests and faults, but not the times at
@@ -26,7 +30,7 @@
 
 use std::time::Duration;
 
-use self::faults::{CLOCKS_AND_COPIES, DISKS, FaultMix, KILLS, MEMBERS, MIXES, PARTITIONS, PAUSES};
+use self::faults::{CLOCKS_AND_COPIES, DISKS, FaultMix, KILLS, MEMBERS, MIXES, PARTITIONS, PAUSES, SETS};
 use self::round::{RelayedCluster, RoundPlan};
 use crate::seed::setting;
 
@@ -36,10 +40,13 @@ mod linearize;
 mod links;
 mod load;
 mod nemesis;
+mod power_cuts;
 mod recorder;
 mod register;
 mod requests;
 mod round;
+mod schedules;
+mod sets;
 mod stored;
 
 /// Time of the load of a round in each run of the tests.
@@ -90,6 +97,11 @@ fn histories_are_linearizable_while_nodes_join_and_leave() {
 }
 
 #[test]
+fn histories_are_linearizable_while_groups_move_between_sets_of_nodes() {
+    one_round(RelayedCluster::new, SETS, 7);
+}
+
+#[test]
 #[ignore = "takes hours; make nemesis runs it"]
 fn rounds_of_further_seeds_are_linearizable() {
     let (first, rounds) = (setting("MLGW_SEED", 1_000), setting("MLGW_ROUNDS", ROUNDS));
@@ -103,9 +115,12 @@ fn rounds_of_further_seeds_are_linearizable() {
         let mix = MIXES[usize::try_from(seed % MIXES.len() as u64).expect("small")];
         eprintln!("seed {seed} (repeat with MLGW_SEED={seed} MLGW_ROUNDS=1 make nemesis)");
         let plan = RoundPlan { seed, mix, load: LONG_LOAD };
-        let summary = cluster
-            .get_or_insert_with(|| RelayedCluster::for_all_faults(seed / ROUNDS_OF_CLUSTER))
-            .run(&plan);
+        let summary = if mix.has_sets() {
+            drop(cluster.take());
+            RelayedCluster::for_sets(seed / MIXES.len() as u64).run(&plan)
+        } else {
+            cluster.get_or_insert_with(|| RelayedCluster::for_all_faults(seed / ROUNDS_OF_CLUSTER)).run(&plan)
+        };
         eprintln!("round {} of {rounds}: {summary}", round + 1);
     }
 }

@@ -177,7 +177,8 @@ impl TestMember {
 /// The nodes of a cluster. The first has the id 1, and so on.
 pub(crate) struct TestCluster {
     members: Vec<TestMember>,
-    /// Ids of the three storage nodes that vote when it is settled, in their order.
+    /// Ids of the three storage nodes that vote when it is settled, in their order. In a cluster with sets of
+    /// nodes those of all storage nodes.
     storage: Vec<usize>,
     settings: NodeSettings,
     runtime: Runtime,
@@ -334,7 +335,12 @@ impl TestCluster {
 
     /// Returns a further directory of this test.
     pub(super) fn new_member(&self, name: &str) -> TestMember {
-        TestMember::new(&self.room.path().join(name), self.settings)
+        self.member_at(self.room.path(), name)
+    }
+
+    /// Returns a further directory of this test below `dir`.
+    pub(super) fn member_at(&self, dir: &Path, name: &str) -> TestMember {
+        TestMember::new(&dir.join(name), self.settings)
     }
 
     /// Makes a token for one node.
@@ -382,7 +388,7 @@ impl TestCluster {
     /// Adds a storage node with its directory below `dir`, and does not start it.
     pub(super) fn join_stopped_at(&mut self, dir: &Path) {
         let name = format!("node-{}", self.members.len() + 1);
-        let member = TestMember::new(&dir.join(name), self.settings);
+        let member = self.member_at(dir, &name);
         let (output, status) = self.run_join(&member, &self.token(), "storage");
         assert_eq!(status, Some(0), "{output}");
         self.add(member);
@@ -407,16 +413,22 @@ impl TestCluster {
         (1..=self.members.len()).collect()
     }
 
-    /// Ids of the three storage nodes that vote when the cluster is settled, in their order.
+    /// Ids of the three storage nodes that vote when the cluster is settled, in their order. In a cluster
+    /// with sets of nodes those of all storage nodes.
     pub(super) fn storage(&self) -> &[usize] {
         &self.storage
+    }
+
+    /// A further storage node votes in groups of a cluster with sets of nodes.
+    pub(super) fn add_storage(&mut self, new: usize) {
+        self.storage.push(new);
+        self.storage.sort_unstable();
     }
 
     /// A storage node takes the place of another one, which has left.
     pub(super) fn replace_storage(&mut self, old: usize, new: usize) {
         self.storage.retain(|id| *id != old);
-        self.storage.push(new);
-        self.storage.sort_unstable();
+        self.add_storage(new);
     }
 
     /// Ids of the running nodes.

@@ -64,6 +64,12 @@ pub(super) enum FaultKind {
     ReplaceNode,
     /// A further storage node joins; the node is killed, its disk is lost, and it is removed.
     DestroyNode,
+    /// Two further storage nodes join, and a rebalance moves groups to sets of nodes. Meanwhile nodes fail,
+    /// one after the other, among them one of the first set.
+    GrowIntoSets,
+    /// A further storage node joins, and the node is drained out of its sets and removed. Meanwhile a
+    /// rebalance is requested, and a node of the first set is killed.
+    ReplaceInSets,
 }
 
 impl FaultKind {
@@ -85,14 +91,16 @@ impl FaultKind {
             | Self::RestoreDisk
             | Self::ClockJump
             | Self::ReplaceNode
-            | Self::DestroyNode => true,
+            | Self::DestroyNode
+            | Self::ReplaceInSets => true,
             Self::KillRecoverer
             | Self::RollingRestart
             | Self::SlowSyncs
             | Self::FullDisk
             | Self::FailingSegments
             | Self::FailingDisk
-            | Self::PowerCut => false,
+            | Self::PowerCut
+            | Self::GrowIntoSets => false,
         }
     }
 
@@ -140,6 +148,13 @@ pub(super) struct FaultMix {
     pub(super) kinds: &'static [FaultKind],
 }
 
+impl FaultMix {
+    /// True if the nodes of a round get into sets. They stay there, so such a round has a cluster of its own.
+    pub(super) fn has_sets(&self) -> bool {
+        self.kinds.contains(&FaultKind::ReplaceInSets)
+    }
+}
+
 pub(super) const KILLS: FaultMix = FaultMix {
     name: "kills",
     kinds: &[FaultKind::Kill, FaultKind::KillTwo, FaultKind::Kill, FaultKind::Kill, FaultKind::KillRecoverer],
@@ -175,6 +190,16 @@ pub(super) const CLOCKS_AND_COPIES: FaultMix = FaultMix {
 };
 pub(super) const MEMBERS: FaultMix =
     FaultMix { name: "members", kinds: &[FaultKind::ReplaceNode, FaultKind::DestroyNode] };
+pub(super) const SETS: FaultMix = FaultMix {
+    name: "moves between sets of nodes",
+    kinds: &[
+        FaultKind::Kill,
+        FaultKind::ReplaceInSets,
+        FaultKind::Pause,
+        FaultKind::WipeSegments,
+        FaultKind::Isolate,
+    ],
+};
 pub(super) const ALL: FaultMix = FaultMix {
     name: "all",
     kinds: &[
@@ -203,21 +228,25 @@ pub(super) const ALL: FaultMix = FaultMix {
 };
 
 /// All mixes. The seed of a round chooses one.
-pub(super) const MIXES: [FaultMix; 7] = [KILLS, PAUSES, PARTITIONS, DISKS, CLOCKS_AND_COPIES, MEMBERS, ALL];
+pub(super) const MIXES: [FaultMix; 8] =
+    [KILLS, PAUSES, PARTITIONS, DISKS, CLOCKS_AND_COPIES, MEMBERS, SETS, ALL];
 
 /// Returns the faults of a round, which together last as long as the load, and at least as many as the mix
-/// has kinds, up to a limit. Kinds and targets take turns from random ones on.
+/// has kinds, up to a limit. Kinds and targets take turns from random ones on. In a round with sets of nodes
+/// these are made before everything else.
 pub(super) fn schedule(rng: &mut Rng, mix: &FaultMix, load: Duration) -> Vec<PlannedFault> {
     let (first_kind, mut next_target) = (rng.index(mix.kinds.len()), rng.index(FaultTarget::ALL.len()));
     // The longer ones outlast the limits after which connections and nodes count as lost.
     let lengths = [Duration::from_millis(1_500), load / 2 - load / 8];
+    let turned = (0..).map(|turn| mix.kinds[(first_kind + turn) % mix.kinds.len()]);
+    let begin = mix.has_sets().then_some(FaultKind::GrowIntoSets);
+    let kinds_min = mix.kinds.len().min(KINDS_PER_ROUND) + usize::from(begin.is_some());
     let mut planned = Vec::new();
     let mut length = Duration::ZERO;
-    for turn in 0.. {
-        if length >= load && planned.len() >= mix.kinds.len().min(KINDS_PER_ROUND) {
+    for kind in begin.into_iter().chain(turned) {
+        if length >= load && planned.len() >= kinds_min {
             break;
         }
-        let kind = mix.kinds[(first_kind + turn) % mix.kinds.len()];
         let target = FaultTarget::ALL[next_target % FaultTarget::ALL.len()];
         next_target += usize::from(kind.has_target());
         let duration = between(rng, lengths);
@@ -247,6 +276,8 @@ fn a_schedule_is_determined_by_its_seed_and_has_every_kind_and_target() {
             let has_kind = |kind: &FaultKind| planned.iter().any(|fault| fault.kind == *kind);
             let has_all = mix.kinds.len() <= KINDS_PER_ROUND;
             assert!(!has_all || mix.kinds.iter().all(has_kind), "{}: {planned:?}", mix.name);
+            let growths = planned.iter().map(|fault| fault.kind == FaultKind::GrowIntoSets);
+            assert!(growths.eq((0..planned.len()).map(|at| at == 0 && mix.has_sets())), "{}", mix.name);
         }
     }
     // A node with each part is killed.

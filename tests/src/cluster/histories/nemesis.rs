@@ -6,6 +6,7 @@
 //!
 //! - `disks`: faults of the disk below a node, lost and copied disks;
 //! - `members`: nodes that join and leave;
+//! - `moves`: groups move between sets of nodes, while nodes fail;
 //! - `recoverer`: the duty node is killed while it recovers the segments of another one.
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use crate::server::get_text;
 
 mod disks;
 mod members;
+mod moves;
 mod recoverer;
 
 /// Object groups of the cluster.
@@ -138,6 +140,8 @@ impl Nemesis<'_> {
             FaultKind::PowerCut => self.cut_power(node, fault),
             FaultKind::ReplaceNode => self.replace_node(node),
             FaultKind::DestroyNode => self.destroy_node(node),
+            FaultKind::GrowIntoSets => self.grow_into_sets(fault.choice),
+            FaultKind::ReplaceInSets => self.replace_in_sets(node, fault.choice),
         }
         self.trace.add("healed");
         block_for(fault.rest);

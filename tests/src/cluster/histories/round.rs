@@ -2,8 +2,9 @@
 //!
 //! Checks: the history of each key is linearizable; each storage node leads groups, and stored bytes of
 //! objects; every segment has its copies, and they are equal; no disk has damage, and the members of a group
-//! have the same rows. The seed and the faults are printed, and if a check fails, the shortest history of the
-//! key and the place of the logs.
+//! have the same rows. With sets of nodes (`sets`) the nodes of each set vote in its groups, stored bytes of
+//! objects, and have the copies of its segments. The seed and the faults are printed, and if a check fails,
+//! the shortest history of the key and the place of the logs.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,8 +24,10 @@ use super::nemesis::{Nemesis, NemesisTrace, between};
 use super::recorder::{HistoryRecorder, KeySlot, ObjectName};
 use super::register::{KeyAction, KeyOperation, KeyOutcome};
 use super::requests::{RecordedClient, RequestEnd, SlotObject};
-use super::stored::assert_sound;
+use super::sets;
+use super::stored::{assert_sound, assert_sound_in_sets};
 use crate::cluster::clocks::with_own_clock;
+use crate::cluster::five::rebalance;
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{
     BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, TestCluster, keys_before, node_of, put, wait_at_most,
@@ -63,8 +66,8 @@ fn lease_and_clock_settings(setup: ServerSetup) -> ServerSetup {
 
 /// A cluster with relays between its nodes.
 pub(super) struct RelayedCluster {
-    cluster: TestCluster,
-    links: NodeLinks,
+    pub(super) cluster: TestCluster,
+    pub(super) links: NodeLinks,
     endpoints: Arc<NodeEndpoints>,
     /// Unmounted after the processes have ended.
     disk: Option<FaultyDisk>,
@@ -131,6 +134,28 @@ impl RelayedCluster {
         Self::with_settings(settings, Some(FaultyDisk::new(node)))
     }
 
+    /// Like [`RelayedCluster::new`], with two further storage nodes, and sets of all five.
+    pub(super) fn in_sets() -> Self {
+        let mut relayed = Self::new();
+        let Self { cluster, links, .. } = &mut relayed;
+        wait_until("the cluster has the newest version", || cluster.view(FIRST).upgrade.is_none());
+        for _ in 0..2 {
+            cluster.join_stopped("storage");
+            let node = cluster.ids().len();
+            start_behind_relay(cluster, links, node);
+            cluster.until_active(node);
+            cluster.add_storage(node);
+        }
+        rebalance(cluster, FIRST);
+        relayed
+    }
+
+    /// Makes a cluster for a round in which its nodes get into sets. With the number, the kind of reads takes
+    /// turns.
+    pub(super) fn for_sets(number: u64) -> Self {
+        if number.is_multiple_of(2) { Self::new() } else { Self::with_lease_reads() }
+    }
+
     fn with_settings(settings: NodeSettings, disk: Option<FaultyDisk>) -> Self {
         let place = |node| disk.as_ref().filter(|disk| disk.node == node).map(FaultyDisk::path);
         let mut cluster = TestCluster::first_at(place(FIRST), settings);
@@ -181,15 +206,23 @@ impl RelayedCluster {
         let mut nemesis = Nemesis { cluster, links, endpoints, recorder: recorder_of, disk, trace };
         planned.iter().for_each(|fault| nemesis.carry_out(fault));
         until_changes(&recorder, CHANGES_MIN);
+        if plan.mix.has_sets() {
+            sets::until_all_used(&self.cluster, &recorder);
+        }
         load.end(&self.cluster);
-        self.until_healed();
+        self.until_healed(&plan.mix);
         self.read_everything(&recorder);
         assert_eq!(recorder.failures(), Vec::<String>::new(), "responses that no state of a key allows");
         let histories = recorder.histories();
         histories.iter().for_each(|(name, history)| assert_linearizable(name, history));
-        self.assert_all_used(histories.values().flatten(), &recorder);
-        self.until_copied(trace);
-        assert_sound(&mut self.cluster, &self.links);
+        if plan.mix.has_sets() {
+            sets::until_copied(&self.cluster);
+            assert_sound_in_sets(&mut self.cluster, &self.links);
+        } else {
+            self.assert_all_used(histories.values().flatten(), &recorder);
+            self.until_copied(trace);
+            assert_sound(&mut self.cluster, &self.links);
+        }
         for node in self.cluster.running() {
             self.endpoints.set(node, self.cluster.client(node));
         }
@@ -204,7 +237,10 @@ impl RelayedCluster {
     }
 
     /// Waits until every node has caught up, and each group has the leader that it is assigned to.
-    fn until_healed(&self) {
+    fn until_healed(&self, mix: &FaultMix) {
+        if mix.has_sets() {
+            return sets::until_healed(&self.cluster);
+        }
         for node in self.cluster.storage() {
             wait_until(&format!("node {node} catches up"), || self.cluster.is_caught_up(*node));
         }
@@ -352,7 +388,7 @@ fn log_dir(seed: u64) -> PathBuf {
     cache.join("logs").join(format!("nemesis-{seed}"))
 }
 
-fn is_done_change(operation: &KeyOperation) -> bool {
+pub(super) fn is_done_change(operation: &KeyOperation) -> bool {
     operation.outcome == KeyOutcome::Done
         && matches!(operation.action, KeyAction::Write(..) | KeyAction::Delete)
 }

@@ -2,6 +2,7 @@
 //! drained, or that is lost with its disk.
 
 use std::fs;
+use std::time::Duration;
 
 use super::Nemesis;
 use crate::cluster::segment_files::MINUTELY_MAX;
@@ -12,7 +13,13 @@ impl Nemesis<'_> {
     pub(super) fn replace_node(&mut self, node: usize) {
         let (old, new) = (self.leaving_for(node), self.join());
         self.run(&["drain", &old.to_string()]);
-        wait_at_most(MINUTELY_MAX, &format!("no segment needs node {old}"), || {
+        self.remove_drained(old, MINUTELY_MAX);
+        self.cluster.replace_storage(old, new);
+    }
+
+    /// Waits until a node is drained, and removes it.
+    pub(super) fn remove_drained(&mut self, old: usize, limit: Duration) {
+        wait_at_most(limit, &format!("no segment and no set needs node {old}"), || {
             self.cluster.view(FIRST).leaving.iter().any(|left| (left.node, left.done) == (old, true))
         });
         self.trace.add(&format!("node {old} is drained"));
@@ -21,7 +28,6 @@ impl Nemesis<'_> {
         self.until_removed(old);
         self.keep_log(old);
         self.cluster.until_refused(old);
-        self.cluster.replace_storage(old, new);
     }
 
     /// A further storage node joins; a node is killed, loses its disk, and is removed.
@@ -39,7 +45,7 @@ impl Nemesis<'_> {
 
     /// The storage node that leaves in place of `node`: neither the first one, which the test asks, nor that
     /// with the faulty disk, which must stay.
-    fn leaving_for(&mut self, node: usize) -> usize {
+    pub(super) fn leaving_for(&mut self, node: usize) -> usize {
         let with_disk = self.disk.as_ref().map(|disk| disk.node);
         let may_leave = |id: &usize| *id != FIRST && Some(*id) != with_disk;
         let storage = self.cluster.storage().iter().rev().copied();
@@ -50,7 +56,7 @@ impl Nemesis<'_> {
     }
 
     /// Adds a storage node and waits until it is active.
-    fn join(&mut self) -> usize {
+    pub(super) fn join(&mut self) -> usize {
         self.cluster.join_stopped("storage");
         let new = self.cluster.ids().len();
         self.links.serve(self.cluster, new);
@@ -61,7 +67,7 @@ impl Nemesis<'_> {
     }
 
     /// Runs `mlgw cluster …` against the first node.
-    fn run(&self, words: &[&str]) {
+    pub(super) fn run(&self, words: &[&str]) {
         let words = [&["cluster"], words].concat();
         let (output, status) = self.cluster.member(FIRST).setup.command(&words);
         assert_eq!(status, Some(0), "{words:?}: {output}");
