@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 STEPS := tests/steps
 
 .DEFAULT_GOAL := help
-.PHONY: run cluster build test quick check fix bench fuzz sample deep nemesis help
+.PHONY: run cluster build test quick check fix bench fuzz schedules sample deep nemesis help
 
 run: build ## build, start the server with data in ./mlgw-data and print how to connect to it
 	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
@@ -34,6 +34,9 @@ bench: build ## measure and print beside the targets; ONLY=name[,name] for group
 fuzz: ## run every fuzz target for a minute (MLGW_FUZZ_SECONDS)
 	@$(STEPS)/run fuzz
 
+schedules: ## run 20,000 random schedules (MLGW_SCHEDULES) of each decider; CI runs 2,000
+	@$(STEPS)/run schedules
+
 sample: ## what CI runs after the tests: a subset of `make deep` that differs for each commit
 	@$(STEPS)/run sample
 
@@ -44,4 +47,4 @@ nemesis: build ## hours: 300 rounds (MLGW_ROUNDS) of clients of a cluster while 
 	@$(STEPS)/nemesis
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

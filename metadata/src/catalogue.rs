@@ -62,6 +62,9 @@ mod readers;
 mod readers_tests;
 pub(crate) mod resident;
 #[cfg(test)]
+mod saga_simulation;
+mod saga_steps;
+#[cfg(test)]
 mod saga_tests;
 mod sagas;
 #[cfg(test)]

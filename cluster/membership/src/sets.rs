@@ -9,7 +9,7 @@
 //! - A step waits until all active nodes of its set vote in every group, except the replacement of a node
 //!   that is being removed: the group may need the new one to get there. A step that waits hides no other.
 //! - The first set changes only when one of its nodes leaves, because its nodes have the rows of all groups.
-//!   A node that is drained leaves it when the others have these rows.
+//!   A node that is drained leaves it when the others that stay have these rows, or one that leaves later.
 //! - A set is never removed, and keeps a node that stays if it has one.
 //! - A node that does not answer is not added to a set, and a set with one gets no further group: neither
 //!   would be complete before the node returns. A rebalance waits for such a node when nothing else is left
@@ -187,7 +187,7 @@ impl SetPlan<'_> {
 
     /// The replacement of a node that leaves. Without another node that could be added the set gets smaller.
     fn replacement(&self, set: &NodeSet, leaving: NodeId, is_removed: bool) -> SetStep {
-        let waits = self.moving().or_else(|| self.lacks_rows(set));
+        let waits = self.moving().or_else(|| self.lacks_rows(set, leaving));
         if let Some(wait) = waits.filter(|_| !is_removed) {
             return SetStep::Wait(wait);
         }
@@ -212,11 +212,14 @@ impl SetPlan<'_> {
         Some(self.moving().map_or_else(filled, SetStep::Wait))
     }
 
-    /// A node of the first set that stays and lacks rows of groups. A drained one leaves later: it may be the
-    /// last with the rows of all groups.
-    fn lacks_rows(&self, set: &NodeSet) -> Option<SetWait> {
-        let mut staying = nodes_of(set).filter(|node| set.id == FIRST_SET && self.active.contains(node));
-        staying.find(|node| self.input.lacking.contains(node)).map(|node| SetWait::LacksRows { node })
+    /// A node of the first set for which a drained one waits, because it lacks rows of groups: one that
+    /// stays, or any one if all others do. The drained one may be the last with the rows of all groups.
+    fn lacks_rows(&self, set: &NodeSet, drained: NodeId) -> Option<SetWait> {
+        let others = || nodes_of(set).filter(|node| set.id == FIRST_SET && *node != drained);
+        let lacks = |node: &NodeId| self.input.lacking.contains(node);
+        let staying = others().filter(|node| self.active.contains(node)).find(lacks);
+        let any = || others().next().filter(|_| others().all(|node| lacks(&node)));
+        staying.or_else(any).map(|node| SetWait::LacksRows { node })
     }
 
     /// An active node that does not answer.

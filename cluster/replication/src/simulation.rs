@@ -3,7 +3,7 @@
 //!
 //! Properties: no step violates an invariant (`checks`), writes never stand still because of one slow node,
 //! and when nothing fails any more all segments are sealed and have their copies. Each rule, left out, breaks
-//! one of them. `MLGW_SCHEDULES` sets the number of schedules; a failure names its seed.
+//! one of them. A failure names its seed and the last events; `mlgw_schedules` has the number of schedules.
 
 mod checks;
 mod faults;
@@ -15,9 +15,6 @@ mod writers;
 use crate::rules::{ReplicationRule, ReplicationRules};
 use faults::ScheduleKind;
 use world::World;
-
-/// Schedules of a run, unless `MLGW_SCHEDULES` names another number.
-const SCHEDULES: u64 = 300;
 
 /// Schedules within which a rule that was left out must be missed.
 const SEEDS_WITHOUT_RULE: u64 = 20_000;
@@ -61,12 +58,11 @@ fn writes_go_on(world: &mut World) {
 
 #[test]
 fn no_schedule_breaks_an_invariant_and_all_copies_are_made() {
-    let schedules = std::env::var("MLGW_SCHEDULES").map_or(SCHEDULES, |count| count.parse().unwrap());
-    for seed in 0..schedules {
+    mlgw_schedules::check_each(|seed| {
         let World { violation, trace, .. } = run(seed, ReplicationRules::ALL);
         let last = &trace[trace.len().saturating_sub(EVENTS_SHOWN)..];
-        assert_eq!(violation, None, "seed {seed}, after {last:#?}");
-    }
+        violation.map_or(Ok(()), |violation| Err(format!("{violation}, after {last:#?}")))
+    });
 }
 
 #[test]

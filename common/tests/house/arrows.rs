@@ -7,8 +7,8 @@ use crate::source::Source;
 use crate::tree::{Tree, root};
 
 /// Our crates that each crate may use, from the lowest layer to the highest. Tests use the binary, not the
-/// crates of the engine. `mlgw-testing` is for unit tests, and `mlgw-admin` tests its handlers with the
-/// client of the command line.
+/// crates of the engine. `mlgw-testing` and `mlgw-schedules` are for unit tests, and `mlgw-admin` tests its
+/// handlers with the client of the command line.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
     ("base2histogram", &[]),
@@ -16,15 +16,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-formats", &["mlgw-common"]),
     ("mlgw-trust", &["mlgw-common"]),
     ("mlgw-transport", &["mlgw-common", "mlgw-trust"]),
-    ("mlgw-membership", &["mlgw-common", "mlgw-formats"]),
-    ("mlgw-replication", &["mlgw-common"]),
-    ("mlgw-metadata", &["mlgw-common", "mlgw-formats"]),
+    ("mlgw-schedules", &[]),
+    ("mlgw-membership", &["mlgw-common", "mlgw-formats", "mlgw-schedules"]),
+    ("mlgw-replication", &["mlgw-common", "mlgw-schedules"]),
+    ("mlgw-metadata", &["mlgw-common", "mlgw-formats", "mlgw-schedules"]),
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-lab", &["mlgw-api", "mlgw-common", "mlgw-formats", "mlgw-policies"]),
     ("mlgw-remote", &["mlgw-carrier", "mlgw-common", "mlgw-formats"]),
     (
         "mlgw-segments",
-        &["mlgw-common", "mlgw-formats", "mlgw-metadata", "mlgw-policies", "mlgw-remote", "mlgw-replication"],
+        &[
+            "mlgw-common",
+            "mlgw-formats",
+            "mlgw-metadata",
+            "mlgw-policies",
+            "mlgw-remote",
+            "mlgw-replication",
+            "mlgw-schedules",
+        ],
     ),
     (
         "mlgw-cache",
@@ -232,6 +241,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const WITHOUT_HTTP: &[&str] = &[
     "mlgw-common",
     "mlgw-formats",
+    "mlgw-schedules",
     "mlgw-trust",
     "mlgw-membership",
     "mlgw-replication",

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// Pause before work that failed is begun again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Pause between two looks for buckets that are neither active nor gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
 /// Longest time that a saga may take on another node.
 const SAGA_MAX: Duration = Duration::from_secs(20);
 
@@ -66,7 +69,21 @@ pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<Stop
                 resident.saga_broken.notified().await;
                 mlgw_common::time::sleep(RETRY).await;
             } => {}
+            () = until_found(|| resident.has_unfinished_buckets()) => {}
             () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Waits until a look finds an unfinished bucket. Its saga may run: the resumption waits for its end.
+///
+/// A step of unknown outcome may be applied after its saga was resumed. If nothing looked again, the bucket
+/// would be unusable until the next leadership.
+async fn until_found(look: impl Fn() -> bool) {
+    loop {
+        mlgw_common::time::sleep(LOOK_AGAIN).await;
+        if look() {
+            return;
         }
     }
 }
@@ -175,5 +192,19 @@ impl CatalogueInner {
         // The saga has run: after a refusal the other node would send it again.
         let reply = SagaReply::of(&outcome).map(MemberReply::Saga);
         Ok(reply.unwrap_or_else(|_| declined(DeclineReason::UnknownOutcome, None)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LOOK_AGAIN, until_found};
+    use mlgw_common::time::Instant;
+    use std::cell::Cell;
+
+    #[tokio::test(start_paused = true)]
+    async fn unfinished_buckets_are_looked_for_all_the_time() {
+        let (begun, looks) = (Instant::now(), Cell::new(0));
+        until_found(|| looks.replace(looks.get() + 1) == 2).await;
+        assert_eq!(begun.elapsed(), 3 * LOOK_AGAIN);
     }
 }

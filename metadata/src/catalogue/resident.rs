@@ -243,6 +243,11 @@ impl Resident {
         self.buckets.read().get(name).cloned()
     }
 
+    /// True if a bucket is being created or deleted.
+    pub(super) fn has_unfinished_buckets(&self) -> bool {
+        self.buckets.read().values().any(|bucket| bucket.state() != BucketState::Active)
+    }
+
     /// The upstreams of the remote-backed buckets, without buckets that are being created.
     pub(super) fn bound_upstreams(&self) -> Arc<BTreeSet<String>> {
         let mut known = self.bound_upstreams.lock();

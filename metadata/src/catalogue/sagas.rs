@@ -6,7 +6,8 @@
 //! finds the bucket empty, then drop it group by group and free the name. If a group has objects, every group
 //! gets the next epoch and is thawed, and the bucket returns to `Active`. A crash in between leaves the state
 //! `Creating` or `Deleting`. The next open continues: it finishes a creation and decides a deletion again. If
-//! a group has the next epoch already, the decision was to keep the bucket, and stays.
+//! a group has the next epoch already, the decision was to keep the bucket, and stays. The leader also looks
+//! for such buckets at intervals, since a step of unknown outcome may be applied late.
 //!
 //! A saga runs on the leader of the system group only, and its commands to that group enter the log of that
 //! leadership only. The next leader resumes it; a runner that has lost the leadership cannot complete a step
@@ -14,19 +15,21 @@
 //!
 //! A command to another group may be delayed until a later runner has decided. So freezes and thaws name the
 //! epoch of their decision, and a group with a higher one rejects them.
+//!
+//! The steps are in `saga_steps.rs`.
 
 use super::groups::SYSTEM_GROUP;
 use super::inner::{CatalogueInner, propose_error, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
-use mlgw_common::limits::JOB_ROWS_MAX;
-use mlgw_common::{BucketName, ObjectKey};
+use super::saga_steps::{self, SagaGroups};
+use mlgw_common::{BucketId, BucketName, ObjectKey};
 use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{
-    Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject,
-    RemoveBucket, Reply, SetBucketState, SplitKey, ThawBucket,
+    Change, Command, CreateBucket, RebindBucket, Reject, RemoveBucket, Reply, SplitKey,
 };
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::schema::{Binding, Bucket, BucketState};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl CatalogueInner {
@@ -102,7 +105,7 @@ impl CatalogueInner {
             Change::RemoveBucket(remove) => saga.delete(&remove).await,
             other => saga.propose(SYSTEM_GROUP, other).await,
         };
-        if is_broken_off(&outcome) {
+        if saga_steps::is_broken_off(&outcome) {
             self.resident.saga_broken.notify_one();
         }
         outcome
@@ -127,8 +130,8 @@ impl CatalogueInner {
         for bucket in interrupted {
             tracing::info!(bucket = bucket.name, state = ?bucket.state(), "resuming");
             let resumed = match bucket.state() {
-                BucketState::Creating => saga.finish_create(&bucket).await.map(drop),
-                BucketState::Deleting => saga.decide_delete(&bucket).await.map(drop),
+                BucketState::Creating => saga_steps::finish_create(&saga, &bucket).await.map(drop),
+                BucketState::Deleting => saga_steps::decide_delete(&saga, &bucket).await.map(drop),
                 BucketState::Active => Ok(()),
             };
             if let Err(error) = &resumed {
@@ -140,14 +143,7 @@ impl CatalogueInner {
     }
 }
 
-/// True if a saga may have ended between two steps, so that it is resumed: its last step may have been
-/// carried out, or its group was in another state than the steps before it left, because a delayed command
-/// of an earlier runner arrived in between.
-fn is_broken_off(outcome: &Result<Reply, ProposeError>) -> bool {
-    matches!(outcome, Err(ProposeError::UnknownOutcome | ProposeError::Rejected(Reject::Malformed { .. })))
-}
-
-/// Steps of a saga under one leadership of the system group.
+/// Sagas under one leadership of the system group.
 struct Saga<'c> {
     catalogue: &'c CatalogueInner,
     leadership: Leadership,
@@ -155,16 +151,19 @@ struct Saga<'c> {
 
 impl Saga<'_> {
     async fn create(&self, create: CreateBucket) -> Result<Reply, ProposeError> {
-        let change = Change::CreateBucket(self.with_groups(create));
-        let needs = change.cluster_version();
+        let create = self.with_groups(create);
+        let needs = Change::CreateBucket(create.clone()).cluster_version();
         // A server without peers needs no agreement about its version.
         if self.is_without_peers() && needs > self.catalogue.resident.cluster_version() {
             self.catalogue.raise_cluster_version(needs).await?;
         }
-        match self.propose(SYSTEM_GROUP, change).await? {
-            Reply::Bucket(bucket) => Ok(Reply::Bucket(begun(self.finish_create(&bucket).await)?)),
-            other => unreachable_reply(&other),
-        }
+        saga_steps::create(self, create).await
+    }
+
+    async fn delete(&self, remove: &RemoveBucket) -> Result<Reply, ProposeError> {
+        let bucket = self.catalogue.resident.bucket(&remove.name);
+        let bucket = bucket.filter(|bucket| bucket.id == remove.bucket_id).ok_or(Reject::NoSuchBucket)?;
+        saga_steps::delete(self, &bucket).await
     }
 
     /// Chooses the groups of a new bucket's ranges. With only one group the bucket is not split.
@@ -181,90 +180,18 @@ impl Saga<'_> {
     fn is_without_peers(&self) -> bool {
         self.catalogue.opener.peers.is_none()
     }
+}
 
-    async fn finish_create(&self, bucket: &Bucket) -> Result<Bucket, ProposeError> {
-        assert_eq!(bucket.state(), BucketState::Creating, "only a reserved name becomes a bucket");
-        for group in self.catalogue.groups_of(bucket.bucket_id()) {
-            self.propose(group, Change::MirrorBucket(MirrorBucket::from(bucket))).await?;
-        }
-        self.set_state(bucket, BucketState::Active).await
+impl SagaGroups for Saga<'_> {
+    fn groups_of(&self, bucket: BucketId) -> BTreeSet<u32> {
+        self.catalogue.groups_of(bucket)
     }
 
-    async fn set_state(&self, bucket: &Bucket, state: BucketState) -> Result<Bucket, ProposeError> {
-        let set = SetBucketState { name: bucket.name.clone(), bucket_id: bucket.id, state: state as i32 };
-        match self.propose(SYSTEM_GROUP, Change::SetBucketState(set)).await? {
-            Reply::Bucket(bucket) => Ok(bucket),
-            other => unreachable_reply(&other),
-        }
-    }
-
-    async fn delete(&self, remove: &RemoveBucket) -> Result<Reply, ProposeError> {
-        let bucket = self.catalogue.resident.bucket(&remove.name);
-        let bucket = bucket.filter(|bucket| bucket.id == remove.bucket_id).ok_or(Reject::NoSuchBucket)?;
-        // With its present epoch: this node may not have applied everything before the command.
-        let bucket = match self.set_state(&bucket, BucketState::Deleting).await {
-            Ok(bucket) => bucket,
-            Err(ProposeError::Rejected(_)) => return Err(Reject::NoSuchBucket.into()),
-            Err(error) => return Err(error),
-        };
-        if begun(self.decide_delete(&bucket).await)? {
-            Ok(Reply::Done)
-        } else {
-            Err(Reject::BucketNotEmpty.into())
-        }
-    }
-
-    /// Removes a bucket that is being deleted and returns true if every group finds it empty; else makes it
-    /// active again, or completes that of an interrupted saga.
-    async fn decide_delete(&self, bucket: &Bucket) -> Result<bool, ProposeError> {
-        for group in self.catalogue.groups_of(bucket.bucket_id()) {
-            let freeze = FreezeBucket { bucket_id: bucket.id, epoch: self.named_epoch(bucket.epoch) };
-            match self.propose(group, Change::FreezeBucket(freeze)).await {
-                // A group without a mirror of the bucket dropped it before a crash.
-                Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => {}
-                Err(ProposeError::Rejected(Reject::BucketNotEmpty | Reject::StaleEpoch)) => {
-                    self.reactivate(bucket).await?;
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        for group in self.catalogue.groups_of(bucket.bucket_id()) {
-            self.drop_bucket_rows(group, bucket).await?;
-        }
-        let remove = RemoveBucket { name: bucket.name.clone(), bucket_id: bucket.id };
-        self.propose(SYSTEM_GROUP, Change::RemoveBucket(remove)).await?;
-        Ok(true)
-    }
-
-    async fn drop_bucket_rows(&self, group: u32, bucket: &Bucket) -> Result<(), ProposeError> {
-        loop {
-            let drop = DropBucket { bucket_id: bucket.id, rows_max: JOB_ROWS_MAX as u32 };
-            if self.propose(group, Change::DropBucket(drop)).await? != (Reply::StepDone { more: true }) {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn reactivate(&self, bucket: &Bucket) -> Result<(), ProposeError> {
-        let next = MirrorBucket { epoch: bucket.epoch + 1, ..MirrorBucket::from(bucket) };
-        for group in self.catalogue.groups_of(bucket.bucket_id()) {
-            self.propose(group, Change::MirrorBucket(next.clone())).await?;
-            let thaw = ThawBucket { bucket_id: bucket.id, epoch: self.named_epoch(next.epoch) };
-            self.propose(group, Change::ThawBucket(thaw)).await?;
-        }
-        self.set_state(bucket, BucketState::Active).await?;
-        Ok(())
-    }
-
-    /// The epoch as commands name it; `None` while a member may be of a build that would ignore it.
     fn named_epoch(&self, epoch: u64) -> Option<u64> {
         let is_known = self.catalogue.resident.cluster_version() >= SERVING_CLUSTER_VERSION;
         is_known.then_some(epoch)
     }
 
-    /// Proposes a step. A step in the system group enters the log of this leadership only; one in another
-    /// group begins under this leadership.
     async fn propose(&self, group: u32, change: Change) -> Result<Reply, ProposeError> {
         let command = Arc::new(Command::from(change));
         let system = self.catalogue.groups.system();
@@ -277,39 +204,6 @@ impl Saga<'_> {
             }
             Ok(_) => Err(ProposeError::NotLeader { leader: None }),
             Err(error) => Err(propose_error(error)),
-        }
-    }
-}
-
-/// The outcome of a saga that has begun: an error without any change holds for its last step only.
-fn begun<T>(outcome: Result<T, ProposeError>) -> Result<T, ProposeError> {
-    outcome.map_err(|error| match error {
-        ProposeError::NotLeader { .. } | ProposeError::Overloaded => ProposeError::UnknownOutcome,
-        other => other,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{begun, is_broken_off};
-    use crate::catalogue::options::ProposeError;
-    use mlgw_formats::command::{Reject, Reply};
-
-    #[test]
-    fn a_saga_is_resumed_after_a_step_with_an_unknown_outcome_or_of_another_state() {
-        let what = "the bucket is not frozen".to_owned();
-        for error in [ProposeError::UnknownOutcome, Reject::Malformed { what }.into()] {
-            assert!(is_broken_off(&Err(error)));
-        }
-        for decided in [Ok(Reply::Done), Err(Reject::BucketNotEmpty.into())] {
-            assert!(!is_broken_off(&decided), "{decided:?}");
-        }
-    }
-
-    #[test]
-    fn a_saga_that_has_begun_does_not_report_that_nothing_changed() {
-        for error in [ProposeError::NotLeader { leader: None }, ProposeError::Overloaded] {
-            assert_eq!(begun::<()>(Err(error)), Err(ProposeError::UnknownOutcome));
         }
     }
 }

@@ -8,12 +8,7 @@ mod node;
 mod world;
 
 use super::{DutyStep, DutyWaits};
-use proptest::test_runner::Config;
-use proptest::{prelude::any, prop_assert_eq, proptest};
 use world::World;
-
-/// Schedules of a run; the deep run has ten times as many.
-const SCHEDULES_MIN: u32 = 300;
 
 /// Schedules in which a wait that was left out must be missed.
 const SEEDS_WITHOUT_WAIT: u64 = 20_000;
@@ -46,13 +41,9 @@ fn without_rest(step: DutyStep) -> DutyStep {
     }
 }
 
-proptest! {
-    #![proptest_config(Config { cases: Config::default().cases.max(SCHEDULES_MIN), ..Config::default() })]
-
-    #[test]
-    fn acts_of_two_terms_never_overlap_and_some_term_acts_at_last(seed in any::<u64>()) {
-        prop_assert_eq!(run(seed, |step| step), Ok(()), "seed {}", seed);
-    }
+#[test]
+fn acts_of_two_terms_never_overlap_and_some_term_acts_at_last() {
+    mlgw_schedules::check_each(|seed| run(seed, |step| step));
 }
 
 #[test]

@@ -74,6 +74,15 @@ impl World {
         }
     }
 
+    /// Counts the files that were lost after their listing was proposed and before it was recorded. Until
+    /// their node marks them, they count as good.
+    pub(super) fn count_late_losses(&mut self, segment: SegmentId, after: &[ReplicaFacts]) {
+        let Some(lost) = self.truth.unlisted_losses.get_mut(&segment) else { return };
+        for node in after.iter().map(|of| of.node).filter(|node| lost.remove(node)) {
+            self.truth.losses.entry(segment).or_default().insert(node);
+        }
+    }
+
     /// Checks a change of the replicas: only an owner that leaves is replaced, by a node with a good replica.
     pub(super) fn check_replacement(
         &mut self,

@@ -257,9 +257,9 @@ impl World {
         self.kill(node, false);
         let lost = std::mem::take(&mut self.node(node).disk);
         for (segment, _) in lost.iter().filter(|(_, file)| file.length() > 0) {
-            if self.records.get(segment).is_some_and(|record| record.names(node)) {
-                self.truth.losses.entry(*segment).or_default().insert(node);
-            }
+            let is_listed = self.records.get(segment).is_some_and(|record| record.names(node));
+            let losses = if is_listed { &mut self.truth.losses } else { &mut self.truth.unlisted_losses };
+            losses.entry(*segment).or_default().insert(node);
         }
         self.check_all();
     }

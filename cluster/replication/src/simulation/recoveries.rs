@@ -222,6 +222,7 @@ impl World {
             return;
         }
         self.node(node).disk.insert(segment, SimFile::of(bytes));
+        self.truth.unlisted_losses.entry(segment).or_default().remove(&node);
         self.check(segment);
         self.replace(node, segment, Some(is_partial));
     }

@@ -149,6 +149,8 @@ pub(super) struct Truth {
     pub(super) closed: BTreeMap<SegmentId, BTreeMap<NodeId, u64>>,
     /// Nodes that have lost a replica, or a part of it.
     pub(super) losses: BTreeMap<SegmentId, BTreeSet<NodeId>>,
+    /// Nodes that have lost a file that no record lists yet.
+    pub(super) unlisted_losses: BTreeMap<SegmentId, BTreeSet<NodeId>>,
 }
 
 pub(super) struct World {
@@ -447,6 +449,7 @@ impl World {
                 record.changes += 1;
                 let before = std::mem::replace(&mut record.replicas, replicas);
                 let after = record.replicas.clone();
+                self.count_late_losses(segment, &after);
                 self.check_replacement(segment, &before, &after);
                 let Some(record) = self.records.get(&segment) else { return };
                 let stays = |of: &ReplicaFacts| record.replicas.iter().any(|other| other.node == of.node);

@@ -92,7 +92,7 @@ fn assert_joined(joined: (String, Option<i32>), what: &str) {
 fn assert_node(member: &TestMember, what: &str) {
     let text = fs::read_to_string(member.setup.data_dir.join("node.json")).expect("read");
     let node: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{what}: {error}: {text:?}"));
-    assert_eq!(node["node"], format!("{JOINING:016x}"), "{what}: {text}");
+    assert_eq!(node["id"], JOINING, "{what}: {text}");
 }
 
 fn node_ids(cluster: &TestCluster) -> Vec<usize> {
