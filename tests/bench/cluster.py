@@ -35,6 +35,7 @@ LAG_BYTES_MAX = 64 * KIB
 UNCHANGED_SECONDS = 3
 SETTLED_SECONDS_MAX = 120
 COPIED_SECONDS_MAX = 300
+MOVED_SECONDS_MAX = 900
 
 
 class Cluster:
@@ -152,6 +153,34 @@ class Cluster:
         self._until("the groups are settled", SETTLED_SECONDS_MAX,
                     lambda: unchanged.has_stayed(settled_leaders(self.groups())))
 
+    def until_upgraded(self):
+        """Waits until the cluster has the newest version that its nodes know."""
+        self._until("the cluster has the newest version", SETTLED_SECONDS_MAX,
+                    lambda: not self.status(FIRST).get("upgrade"))
+
+    def rebalance(self):
+        """Distributes the groups over sets of all nodes, and waits until each has left its former set. Its
+        bytes are moved first, in passes with the interval of compaction."""
+        def are_active():
+            return all(node["state"] == "active" for node in self.status(FIRST)["nodes"])
+
+        def is_done():
+            status = self.status(FIRST)
+            is_moving = status.get("rebalance") or status["moving_groups"] or status.get("sets_wait")
+            return not is_moving and not any(of_set["guests"] for of_set in status["sets"])
+
+        self._until("all nodes are active", SETTLED_SECONDS_MAX, are_active)
+        self.nodes[FIRST].command("cluster", "rebalance")
+        self._until("the groups are in their sets", MOVED_SECONDS_MAX, is_done)
+
+    def set_nodes(self, group=BUCKET_GROUP):
+        """Ids of the nodes of a group's set, which store its bytes; all storage nodes without sets."""
+        status = self.status(FIRST)
+        for of_set in status["sets"]:
+            if group in of_set["groups"]:
+                return sorted(of_set["nodes"])
+        return [node["id"] for node in status["nodes"] if node["role"] == STORAGE]
+
     def until_copied(self):
         """Waits until every sealed segment has all of its copies, and every member all of the log."""
         def is_copied():
@@ -224,10 +253,11 @@ def lacks_nothing(members):
 
 
 def settled_leaders(groups):
-    """The leader of each group; None while a group lacks one or a voter, or a member a part of the log."""
+    """The leader of each group; None while a group lacks one or a voter, or a member a part of the log. While
+    votes move, their number may be even."""
     for group in groups.values():
         voters = [member for member in group["members"] if member["part"] == "voter"] if group else []
-        if len(voters) != VOTERS or not lacks_nothing(group["members"]):
+        if len(voters) < VOTERS or len(voters) % 2 == 0 or not lacks_nothing(group["members"]):
             return None
     return {number: group["leader"] for number, group in groups.items()}
 
@@ -259,6 +289,7 @@ def new_cluster(bench, roles=THREE, settings=None):
             cluster.add(role)
         if len(roles) >= VOTERS:
             cluster.until_settled()
+            cluster.until_upgraded()
         yield cluster
     finally:
         cluster.remove()

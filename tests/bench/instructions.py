@@ -2,10 +2,14 @@
 """Instructions of one GET, HEAD, PUT and page of LIST, counted by callgrind and compared with the figures in
 instructions.json.
 
-A count hardly depends on other activity of the machine, so an increase of a twentieth fails immediately,
-where noise would hide it in times. All threads of the server count, and reads of blocks that the page cache
-has dropped or threads that were preempted add some: a count that is too high is measured again, and the
-lowest counts. UPDATE=1 stores the new figures.
+A count hardly depends on other activity of the machine, so an increase of a fiftieth fails immediately, where
+noise would hide it in times. All threads of the server count, and reads of blocks that the page cache has
+dropped or threads that were preempted add some, never less: a count that is too high is measured again, and
+the lowest counts. UPDATE=1 stores the new figures.
+
+The record belongs to a machine: its kernel and its C library change the counts of the same binary by up to
+5 %. On another machine, count the binary of the commit of the record again before a higher count is blamed on
+a change.
 """
 
 import argparse
@@ -27,8 +31,8 @@ KEPT = Path(__file__).resolve().parent / "instructions.json"
 BUCKET = "bench"
 OBJECTS = 1000
 BODY = bytes(range(256)) * 16
-MORE_MAX = 1.05
-TRIES = 3
+MORE_MAX = 1.02
+TRIES = 5
 # No scan of all objects runs during counting, except the one at the start, which is waited for.
 SETTINGS = {"policy.look_every": "1d"}
 AT_REST_SHARE = 0.1
@@ -164,7 +168,8 @@ def main():
     if set(kept) != set(counts):
         raise SystemExit(f"{KEPT.name} has counts of {sorted(kept)}: run with UPDATE=1")
     if over:
-        print("fix it, or explain the higher cost and run with UPDATE=1", file=sys.stderr)
+        print("fix it, or explain the higher cost and run with UPDATE=1; after a change of the machine, "
+              "count the binary of the record first", file=sys.stderr)
     sys.exit(1 if over else 0)
 
 

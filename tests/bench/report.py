@@ -20,8 +20,8 @@ def three_digits(value):
 
 @dataclass
 class Row:
-    """One row. A row without a target is information; a row without a measured value was missed for the noted
-    reason."""
+    """One row. A row without a target is information. A row without a measured value was missed for the noted
+    reason, and so was a row whose value or target is no finite number."""
 
     name: str
     measured: float | None
@@ -31,10 +31,16 @@ class Row:
     note: str
 
     @property
+    def is_known(self):
+        """True if the measured value, and the target if there is one, are numbers that can be compared: a
+        division by an unknown value must not count as met."""
+        return is_number(self.measured) and (self.target is None or is_number(self.target))
+
+    @property
     def ratio(self):
         """Ratio of the measured value to its target, where more is worse; 1 and less is met. None if there is
         nothing to compare."""
-        if self.measured is None or self.target is None:
+        if not self.is_known or self.target is None:
             return None
         measured, target = three_digits(self.measured), three_digits(self.target)
         worse, better = (target, measured) if self.at_least else (measured, target)
@@ -45,13 +51,13 @@ class Row:
 
     def missed(self, slack=1.0):
         """True if it is worse than its target by more than `slack` times."""
-        if self.measured is None:
+        if not self.is_known:
             return True
         return self.target is not None and self.ratio > slack
 
     @property
     def verdict(self):
-        if self.measured is None:
+        if not self.is_known:
             return "MISSED"
         if self.target is None:
             return ""
@@ -69,8 +75,15 @@ def shown(value):
     """A figure with three significant digits and thousands separators."""
     if value is None:
         return "-"
+    if not is_number(value):
+        return f"{value:g}"
     value = three_digits(value)
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:g}"
+
+
+def is_number(value):
+    """True for a finite number."""
+    return value is not None and math.isfinite(value)
 
 
 class Report:
@@ -106,9 +119,12 @@ class Report:
         return Counter(self, what, total)
 
     def save(self, path, about):
-        """Writes all rows as JSON, with a description of the machine and the contents of `about`."""
-        finite = lambda ratio: ratio if ratio is not None and math.isfinite(ratio) else None
-        rows = [asdict(row) | {"ratio": finite(row.ratio), "met": not row.missed()} for row in self.rows]
+        """Writes all rows as JSON, with a description of the machine and the contents of `about`. A value
+        that is no finite number is null, as a missing one."""
+        finite = lambda value: value if is_number(value) else None
+        figures = lambda row: {"measured": finite(row.measured), "target": finite(row.target),
+                               "ratio": finite(row.ratio), "met": not row.missed()}
+        rows = [asdict(row) | figures(row) for row in self.rows]
         machine = {"processor": processor(), "cores": os.cpu_count(), "kernel": platform.release()}
         document = {"date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine} | about
         Path(path).write_text(json.dumps(document | {"rows": rows}, indent=2, ensure_ascii=False) + "\n")

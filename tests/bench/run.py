@@ -79,13 +79,17 @@ def main():
         bench.stop()
     finally:
         bench.close()
-    rows = bench.report.rows
     if options.json:
         bench.report.save(options.json, {"version": version, "options": vars(options)})
-    missed = [row.name for row in rows if row.missed(options.slack)]
-    print(f"{len(rows) - len(missed)} of {len(rows)} rows within {options.slack:g}x of their targets"
+    sys.exit(exit_status(bench.report.rows, options.slack))
+
+
+def exit_status(rows, slack):
+    """Prints the names of the missed rows; 1 if there are any, or no rows at all."""
+    missed = [row.name for row in rows if row.missed(slack)]
+    print(f"{len(rows) - len(missed)} of {len(rows)} rows within {slack:g}x of their targets"
           + (f"; missed: {', '.join(missed)}" if missed else ""))
-    sys.exit(1 if missed else 0)
+    return 1 if missed or not rows else 0
 
 
 if __name__ == "__main__":

@@ -107,11 +107,11 @@ class Store:
         for at, name in enumerate(names):
             yield many[at % len(many)].presign(method, self.server.host, f"/{bucket}/{name}")
 
-    def targets_file(self, method, names):
+    def targets_file(self, method, names, bucket=BUCKET):
         """A file with a request line for each name, in the format of the wrk script."""
         path = self.folder.with_name(f"{self.folder.name}-{method.lower()}.txt")
         with open(path, "w") as out:
-            out.writelines(f"{method} {target}\n" for target in self.targets(method, names))
+            out.writelines(f"{method} {target}\n" for target in self.targets(method, names, bucket))
         return path
 
     def requests(self, method, names):
@@ -136,16 +136,16 @@ class Store:
             self.filled[what] = names
         return names
 
-    def delete(self, names):
+    def delete(self, names, bucket=BUCKET):
         """DeleteObjects of a thousand keys each, a few concurrently: as many commands as the catalogue's
         queue permits."""
         pages = [names[at : at + DELETE_KEYS_MAX] for at in range(0, len(names), DELETE_KEYS_MAX)]
-        in_parallel(self._delete, pages, DELETES_AT_ONCE)
+        in_parallel(lambda page: self._delete(page, bucket), pages, DELETES_AT_ONCE)
 
-    def _delete(self, names):
+    def _delete(self, names, bucket):
         keys = "".join(f"<Object><Key>{name}</Key></Object>" for name in names)
         body = f"<Delete><Quiet>true</Quiet>{keys}</Delete>".encode()
         digest = b64encode(hashlib.md5(body).digest()).decode()
-        _, answer = self.call("POST", f"/{BUCKET}", [("delete", "")], body, {"Content-MD5": digest})
+        _, answer = self.call("POST", f"/{bucket}", [("delete", "")], body, {"Content-MD5": digest})
         if b"<Error>" in answer:
             raise RequestError(f"DeleteObjects: {answer[:300]!r}")

@@ -276,6 +276,9 @@ metrics! {
         "Length of the log in bytes at which the state is flushed and the log purged"
     RAFT_SNAPSHOTS: Counter "mlgw_raft_snapshots_total" []
         "Flushes of the catalogue's state with a purge of its log"
+    RAFT_SNAPSHOTS_INSTALLED: Counter "mlgw_raft_installed_snapshots_total" []
+        "Snapshots of other nodes that have replaced the state of a Raft group on this node, because it was \
+         new or lacked entries that are purged"
     OBJECT_CACHE: Gauge "mlgw_catalogue_object_cache_bytes" []
         "Memory used by the catalogue's cache of recently read object records"
     OBJECT_CACHE_MISSES: Counter "mlgw_catalogue_object_cache_misses_total" []

@@ -222,6 +222,8 @@ async fn a_server_grows_to_three_nodes_and_survives_the_loss_of_one() {
     cluster.grow(SYSTEM_GROUP, &[1, 2, 3]).await;
     let [begun, installed] = cluster.network.snapshots();
     assert!(begun > 2 && installed == 2, "one was cut and sent again: {begun}, {installed}");
+    let counted = [1, 2, 3].map(|node| cluster.node(node).metrics().snapshots_installed);
+    assert_eq!(counted, [0, 1, 1], "each new node counts the one that it has installed");
     assert!(!cluster.node(1).is_alone());
     for node in 1..=3 {
         let object = format!("through-{node}");

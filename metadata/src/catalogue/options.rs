@@ -264,6 +264,8 @@ pub struct CatalogueMetrics {
     /// Raft snapshots taken (state flushed and log purged) since open; not the checkpoints of
     /// [`CheckpointOptions`].
     pub snapshots: u64,
+    /// Snapshots of other members that have replaced the state of a group since open.
+    pub snapshots_installed: u64,
     /// Commands waiting to be proposed.
     pub queued: u64,
     /// Bodies waiting in the release queue.

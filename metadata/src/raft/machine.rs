@@ -46,6 +46,7 @@ pub(crate) struct Figures {
     pub(crate) entries: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    pub(crate) installed: AtomicU64,
 }
 
 /// A group's state machine.
@@ -165,6 +166,7 @@ impl GroupStateMachine {
         let replaced = tokio::task::spawn_blocking(move || store.replace(dir.path(), &space));
         replaced.await.map_err(|error| StoreError(error.to_string()))??;
         let state = self.store.current();
+        self.figures.installed.fetch_add(1, Ordering::Relaxed);
         self.lone_voter.replaced();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
             self.log.record_applied(applied.index);

@@ -2,7 +2,10 @@
 thread of its own, over a fixed number of connections that each belong to one node.
 
 It continues when a node fails: the requests to that node fail, and its share of the rate is not sent to
-others. The latency of a request counts from the time at which it was due, as in load/paced.py."""
+others. The latency of a request counts from the time at which it was due, as in load/paced.py.
+
+A closed loop of the same requests, each sent when the one before it was answered, measures how many of them
+the nodes can serve."""
 
 import os
 import random
@@ -13,8 +16,9 @@ import statistics
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from load.keepalive import AnswerError
 from load.paced import preferred
 from store import BUCKET, NUMBER_BYTES
 
@@ -22,6 +26,7 @@ SEND_BUFFER_BYTES = 1 << 20
 GLANCE_SECONDS = 0.1
 FINISH_SECONDS_MAX = 60
 WINDOWS = 5
+CAPACITY_WARM_SECONDS = 1
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 LAST = re.compile(rb"(?i)\r\nconnection: *close")
 REASON = re.compile(rb"<(?:Code|Reason)>(\w+)<")
@@ -103,13 +108,17 @@ class Lane:
         self.connections = connections
         self.idle, self.open, self.waiting, self.has_ended = [], {}, deque(), False
 
+    def free(self):
+        """Number of requests that can be sent at once."""
+        return len(self.idle) + self.connections - len(self.open)
+
 
 class NodesLoad:
     """Runs while the context is entered; afterwards `requests` has every request, each answered or failed.
-    `stores` are the nodes by id."""
+    `stores` are the nodes by id. Without `per_second` it is a closed loop."""
 
     def __init__(self, stores, mix, per_second, connections, seed):
-        self.mix, self.step, self.requests = mix, 1 / per_second, []
+        self.mix, self.step, self.requests = mix, 1 / per_second if per_second else None, []
         self.random, self.body = random.Random(seed), os.urandom(mix.put_bytes - NUMBER_BYTES)
         self.lanes = {}
         for at, (node, store) in enumerate(stores.items()):
@@ -140,7 +149,10 @@ class NodesLoad:
     def _run(self):
         try:
             with preferred():
-                self._send_all()
+                if self.step is None:
+                    self._keep_busy()
+                else:
+                    self._keep_pace()
                 self._finish()
         except Exception as error:
             self.broken = error
@@ -148,7 +160,15 @@ class NodesLoad:
             for connection in lane.open.values():
                 connection.socket.close()
 
-    def _send_all(self):
+    def _keep_busy(self):
+        while not self.over.is_set():
+            for node, lane in self.lanes.items():
+                for _ in range(0 if lane.has_ended else lane.free()):
+                    lane.waiting.append(self._next(node, time.perf_counter()))
+                    self._send(lane)
+            self._take(GLANCE_SECONDS)
+
+    def _keep_pace(self):
         begun, order, count = time.perf_counter(), list(self.lanes), 0
         while not self.over.is_set():
             due = begun + count * self.step
@@ -234,6 +254,24 @@ class NodesLoad:
             except OSError as error:
                 self._close(lane, connection, error)
             self._send(lane)
+
+
+def capacity(stores, mix, seconds, connections, seed):
+    """Requests of a mix that these nodes answer in a second, in a closed loop over so many connections. The
+    client, which has a higher priority, takes processor time from them: they could do more without it."""
+    closed = replace(mix, prefix=f"{mix.prefix}-capacity")
+    with NodesLoad(stores, closed, None, connections, seed) as load:
+        time.sleep(CAPACITY_WARM_SECONDS)
+        begun = time.perf_counter()
+        time.sleep(seconds)
+        ended = time.perf_counter()
+    failed = [sent.failure for sent in load.requests if sent.failure]
+    if failed:
+        raise AnswerError(f"{len(failed)} requests of the closed loop failed: {failed[0]}")
+    answered = sum(begun <= sent.done < ended for sent in load.requests)
+    if not answered:
+        raise AnswerError(f"no request of the closed loop was answered within {seconds} s")
+    return answered / (ended - begun)
 
 
 def p99(requests, begin, end):

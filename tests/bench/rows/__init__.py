@@ -4,6 +4,7 @@ need."""
 from rows.back import bound_back
 from rows.bound import bound, bound_small
 from rows.cluster.failures import cluster_kill, cluster_pause, cluster_slow_sync, cluster_wiped
+from rows.cluster.grow import cluster_grow
 from rows.cluster.idle import cluster_idle
 from rows.cluster.million import cluster_million
 from rows.cluster.parts import cluster_parts
@@ -56,6 +57,7 @@ GROUPS = {
     "cluster-get": cluster_get,
     "cluster-put": cluster_put,
     "cluster-parts": cluster_parts,
+    "cluster-grow": cluster_grow,
     "cluster-kill": cluster_kill,
     "cluster-pause": cluster_pause,
     "cluster-slow-sync": cluster_slow_sync,

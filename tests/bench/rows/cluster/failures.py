@@ -3,7 +3,6 @@
 The load is an open loop over the nodes. What is compared is the p99 of the requests through the other nodes,
 before the failure and some time after it."""
 
-import math
 import os
 import subprocess
 import time
@@ -17,6 +16,7 @@ from load.nodes import Mix, NodesLoad, longest_pause, p99
 from load.sampler import Sampler
 from load.strace import SlowSyncs
 from load.streams import in_parallel, upload
+from rows.cluster.latency import rate_of_load, ratio, report_errors, report_p99
 from rows.mixed import beside
 from server import ServerError, environment
 from store import BUCKET, CONNECTIONS, RequestError
@@ -24,7 +24,7 @@ from units import GIB, KIB, MIB
 
 BODY_BYTES = 4 * KIB
 READ_OBJECTS = 5000
-# Of a load whose p99 is compared: half of the requests are PUTs.
+# Of a load whose p99 is compared, at most: half of the requests are PUTs.
 PER_SECOND, PUTS_OF_TEN = 300, 5
 P99_MAX = 2.0
 BEFORE_SECONDS, SETTLE_SECONDS, AFTER_SECONDS = 15, 10, 15
@@ -39,6 +39,7 @@ ABSENT_KEYS, KEY_CHARS, ABSENT_EVERY_SECONDS = 200, 200, 0.05
 # four times as much.
 SHORT_LOG = {"catalogue.log_bytes_max": "8MiB"}
 LOG_MIB_MAX, SNAPSHOTS_MAX = 32, 1
+INSTALLED = "mlgw_raft_installed_snapshots_total"
 # What waits for a follower has at most 32 MiB; the rest is for the tables of the catalogue in memory.
 MEMORY_MIB_MAX = 128
 LOOK_SECONDS = 1
@@ -70,25 +71,6 @@ def written_objects(cluster):
     return names
 
 
-def report_p99(bench, row, usual, later, what):
-    note = f"p99 {later * 1e3:.1f} ms {what}, before {usual * 1e3:.1f} ms"
-    bench.report.at_most(row, ratio(usual, later), "of before", P99_MAX, note)
-
-
-def ratio(usual, later):
-    """A p99 divided by the usual one."""
-    if not math.isfinite(usual):
-        raise ServerError("one in a hundred requests failed before anything else did")
-    return later / usual
-
-
-def report_errors(bench, row, requests):
-    """Failed requests through nodes that run."""
-    failures = sorted(sent.failure for sent in requests if sent.failure)
-    note = ", ".join(f"{failures.count(failure)} of {failure}" for failure in dict.fromkeys(failures))
-    bench.report.at_most(f"{row}-errors", len(failures), "requests", 0, note)
-
-
 # A node is killed.
 
 
@@ -109,8 +91,10 @@ def cluster_kill(bench):
     """Each node once, with 32 connections to all of them."""
     with new_cluster(bench) as cluster:
         reads, turns = written_objects(cluster), []
+        mix = Mix(reads, PUTS_OF_TEN, BODY_BYTES, "kill")
+        per_second = rate_of_load(bench, "cluster-kill", cluster.running(), mix, PER_SECOND)
         for node in cluster.nodes:
-            turns.append(kill_turn(bench, cluster, node, reads))
+            turns.append(kill_turn(bench, cluster, node, reads, per_second))
             cluster.start(node)
             cluster.until_settled()
             cluster.until_copied()
@@ -125,11 +109,11 @@ def cluster_kill(bench):
     bench.report.at_most("cluster-kill-p99", median(ratios), "of before", P99_MAX, f"p99 {each}")
 
 
-def kill_turn(bench, cluster, node, reads):
+def kill_turn(bench, cluster, node, reads, per_second):
     """Kills a node under load; the acknowledged objects are read while it is away."""
     bench.report.say(f"cluster-kill: node {node}")
     times, mix = Times.of(bench), Mix(reads, PUTS_OF_TEN, BODY_BYTES, f"kill-{node}")
-    with NodesLoad(cluster.running(), mix, PER_SECOND, CONNECTIONS, bench.options.seed + node) as load:
+    with NodesLoad(cluster.running(), mix, per_second, CONNECTIONS, bench.options.seed + node) as load:
         time.sleep(times.before)
         killed = time.perf_counter()
         cluster.kill(node)
@@ -164,26 +148,38 @@ def lost_objects(cluster, load, acknowledged):
 
 def cluster_pause(bench):
     """SIGSTOP of a node for a minute under 30 MB/s through the others; then it catches up."""
+    hanging_node(bench, "cluster-pause", lambda cluster: cluster.paused(LAST))
+
+
+def cluster_slow_sync(bench):
+    """Each sync of a node takes 2 s longer, for a minute under 30 MB/s through the others; then it catches
+    up."""
+    slow = lambda cluster: SlowSyncs(cluster.nodes[LAST].server.pid, SYNC_MICROS)
+    hanging_node(bench, "cluster-slow-sync", slow)
+
+
+def hanging_node(bench, row, failure_of):
+    """A failure of the last node, which runs all the time, under writes through the others; then it catches
+    up with at most one snapshot of a group. Snapshots during the failure count, too."""
     with new_cluster(bench, settings=SHORT_LOG) as cluster:
-        snapshots = cluster.snapshots()
-        measured = stream(bench, cluster, "cluster-pause", lambda: cluster.paused(LAST))
+        snapshots, installed = cluster.snapshots(), installed_snapshots(cluster)
+        measured = stream(bench, cluster, row, lambda: failure_of(cluster))
         begun = time.perf_counter()
         cluster.until_settled()
         cluster.until_copied()
         caught_up = time.perf_counter() - begun
-        received = [count - snapshots.get(group, 0) for group, count in cluster.snapshots().items()]
-    report_stream(bench, "cluster-pause", measured)
-    note = f"of a group; nothing is lacking {caught_up:.0f} s after the load ended"
-    bench.report.at_most("cluster-pause-snapshots", max(received), "snapshots", SNAPSHOTS_MAX, note)
+        received = {group: count - snapshots.get(group, 0) for group, count in cluster.snapshots().items()}
+        installed = installed_snapshots(cluster) - installed
+    report_stream(bench, row, measured)
+    if sum(received.values()) != installed:
+        raise ServerError(f"{installed:.0f} snapshots were installed, and the directories show {received}")
+    note = f"of a group, {installed:.0f} of all; nothing is lacking {caught_up:.0f} s after the load ended"
+    bench.report.at_most(f"{row}-snapshots", max(received.values()), "snapshots", SNAPSHOTS_MAX, note)
 
 
-def cluster_slow_sync(bench):
-    """Each sync of a node takes 2 s longer, for a minute under 30 MB/s through the others."""
-    with new_cluster(bench, settings=SHORT_LOG) as cluster:
-        slow = lambda: SlowSyncs(cluster.nodes[LAST].server.pid, SYNC_MICROS)
-        report_stream(bench, "cluster-slow-sync", stream(bench, cluster, "cluster-slow-sync", slow))
-        cluster.until_settled()
-        cluster.until_copied()
+def installed_snapshots(cluster):
+    """The number of snapshots that all nodes have installed since their starts."""
+    return sum(store.server.metrics().sum(INSTALLED) for store in cluster.running().values())
 
 
 @dataclass
@@ -203,16 +199,18 @@ def stream(bench, cluster, row, failure):
     times, seconds = Times.of(bench), bench.options.pause_seconds
     stores = {node: store for node, store in cluster.running().items() if node != LAST}
     mix = Mix([], 10, STREAM_BYTES, row)
-    load = NodesLoad(stores, mix, STREAM_PER_SECOND, CONNECTIONS, bench.options.seed)
     look = lambda: [state_of(store) for store in stores.values()]
-    with beside(lambda: lengthen_log(stores[FIRST])), Sampler(look, LOOK_SECONDS) as sampler, load:
-        bench.report.say(f"{row}: before the failure")
-        time.sleep(times.before)
-        failed = time.perf_counter()
-        bench.report.say(f"{row}: {seconds} s of failure")
-        with failure():
-            time.sleep(seconds)
-            ended = time.perf_counter()
+    with beside(lambda: lengthen_log(stores[FIRST])):
+        per_second = rate_of_load(bench, row, stores, mix, STREAM_PER_SECOND)
+        load = NodesLoad(stores, mix, per_second, CONNECTIONS, bench.options.seed)
+        with Sampler(look, LOOK_SECONDS) as sampler, load:
+            bench.report.say(f"{row}: before the failure")
+            time.sleep(times.before)
+            failed = time.perf_counter()
+            bench.report.say(f"{row}: {seconds} s of failure")
+            with failure():
+                time.sleep(seconds)
+                ended = time.perf_counter()
     usual, later = sampler.between(failed - times.before, failed), sampler.between(failed, ended)
     log = max(state[0] for look in later for state in look)
     grown = (max(state[1] for state in node_later) - max(state[1] for state in node_usual)
@@ -235,7 +233,8 @@ def state_of(store):
 
 def report_stream(bench, row, measured):
     report_errors(bench, row, measured.requests)
-    report_p99(bench, f"{row}-p99", measured.usual, measured.later, f"from {Times.of(bench).settle} s on")
+    what = f"from {Times.of(bench).settle} s on"
+    report_p99(bench, f"{row}-p99", measured.usual, measured.later, what, P99_MAX)
     bench.report.at_most(f"{row}-log", measured.log / MIB, "MiB", LOG_MIB_MAX)
     bench.report.at_most(f"{row}-memory", measured.memory / MIB, "MiB more RSS", MEMORY_MIB_MAX)
 
@@ -257,7 +256,8 @@ def cluster_wiped(bench):
         sealed = {path: path.stat().st_size for path in segments_of(cluster)}
         times, mix = Times.of(bench), Mix(reads, PUTS_OF_TEN, BODY_BYTES, "wiped")
         stores = {node: store for node, store in cluster.running().items() if node != LAST}
-        with NodesLoad(stores, mix, PER_SECOND, CONNECTIONS, bench.options.seed) as load:
+        per_second = rate_of_load(bench, "cluster-wiped", stores, mix, PER_SECOND)
+        with NodesLoad(stores, mix, per_second, CONNECTIONS, bench.options.seed) as load:
             time.sleep(times.before)
             stopped = time.perf_counter()
             wipe(bench, cluster)
@@ -273,7 +273,7 @@ def cluster_wiped(bench):
     share = rate / REPAIR_BYTES_PER_SECOND
     bench.report.at_least("cluster-wiped-rate", share, "of the rate set", REPAIR_MIN, note)
     usual, later = p99(load.requests, stopped - times.before, stopped), p99(load.requests, begun, ended)
-    report_p99(bench, "cluster-wiped-p99", usual, later, "meanwhile")
+    report_p99(bench, "cluster-wiped-p99", usual, later, "meanwhile", P99_MAX)
 
 
 def store_objects(store, names):

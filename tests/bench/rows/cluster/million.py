@@ -10,6 +10,7 @@ from load.keepalive import AnswerError
 from load.listing import listed
 from load.nodes import Mix, NodesLoad, p99
 from load.result import Load
+from rows.cluster.latency import rate_of_load, report_p99
 from rows.cluster.requests import serving_node
 from server import ServerError
 from store import BUCKET, CONNECTIONS, RequestError
@@ -23,6 +24,7 @@ LIST_MIN = 0.85
 SERVES_SECONDS_MAX, JOIN_P99_MAX = 10, 1.5
 SERVES_SECONDS_LIMIT = 120
 GLANCE_SECONDS = 0.05
+# At most.
 PER_SECOND = 200
 PUTS_OF_TEN = 2
 BEFORE_SECONDS, SHORT_SECONDS = 15, 3
@@ -73,7 +75,8 @@ def join(bench, cluster, names):
     leader, seconds = cluster.leader(), SHORT_SECONDS if bench.options.quickly else BEFORE_SECONDS
     mix = Mix(names, PUTS_OF_TEN, KIB, "join")
     stores = {leader: cluster.nodes[leader]}
-    with NodesLoad(stores, mix, PER_SECOND, CONNECTIONS, bench.options.seed) as load:
+    per_second = rate_of_load(bench, "cluster-join", stores, mix, PER_SECOND)
+    with NodesLoad(stores, mix, per_second, CONNECTIONS, bench.options.seed) as load:
         time.sleep(seconds)
         begun = time.perf_counter()
         node = cluster.add()
@@ -87,8 +90,7 @@ def join(bench, cluster, names):
     bench.report.at_most("cluster-join-serves", served - begun, "s", SERVES_SECONDS_MAX,
                          f"lacks nothing after {ended - begun:.1f} s")
     usual, meanwhile = p99(load.requests, begun - seconds, begun), p99(load.requests, begun, ended)
-    note = f"p99 {meanwhile * 1e3:.1f} ms, before {usual * 1e3:.1f} ms"
-    bench.report.at_most("cluster-join-p99", meanwhile / usual, "of before", JOIN_P99_MAX, note)
+    report_p99(bench, "cluster-join-p99", usual, meanwhile, "meanwhile", JOIN_P99_MAX)
 
 
 def until_serving(cluster, node, name):

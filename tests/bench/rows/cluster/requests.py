@@ -10,7 +10,7 @@ from statistics import median
 
 import proc
 from bench import NO_COMPACTION, numbered
-from cluster import FIRST, GATEWAY, THREE, new_cluster
+from cluster import BUCKET_GROUP, FIRST, GATEWAY, THREE, new_cluster
 from load.wrk import wrk
 from server import ServerError, growth
 from store import BUCKET, CONNECTIONS
@@ -21,9 +21,12 @@ BODY_BYTES = 4 * KIB
 PART_OF_OBJECTS = 4
 KEYS = 50_000
 TURNS = 5
+ONE_GET_TURNS = 3
 QUICK_TURNS = 2
 WARM_SECONDS = 2
-GET_MAX, GATEWAY_GET_MAX = 1.3, 2.5
+GET_MAX, LEASE_GET_MAX, GATEWAY_GET_MAX = 1.3, 1.1, 2.5
+LEASES = NO_COMPACTION | {"cluster.lease_reads": "true"}
+ONE_GET_MICROS_MAX = 1000
 PUT_MAX, SYNCS_MAX = 3.2, 0.15
 # A PUT waits for the syncs of its segment and of the log, one after the other; and for the round trips of the
 # client, of the segment's followers and of the log's.
@@ -35,9 +38,9 @@ NODE = "x-mlgw-node"
 class Side:
     """One of the servers that take turns: requests to it, and all processes that spend CPU on them."""
 
-    def __init__(self, spender, store, method, names):
+    def __init__(self, spender, store, method, names, bucket=BUCKET):
         self.spender, self.store, self.loads, self.requests = spender, store, [], 0
-        self.lines = store.targets_file(method, names)
+        self.lines = store.targets_file(method, names, bucket)
 
     def run(self, seconds, connections, seed=1):
         load = wrk(self.store.server.host, self.lines, seconds, connections, BODY_BYTES, seed)
@@ -59,9 +62,9 @@ class Side:
         return f"{self.cpu_micros:.1f} µs of {', '.join(f'{load.cpu_micros:.1f}' for load in self.loads)}"
 
 
-def take_turns(bench, sides, connections, what):
+def take_turns(bench, sides, connections, what, turns=TURNS):
     """Measures each side in each turn, after one load that warms it up."""
-    turns = QUICK_TURNS if bench.options.quickly else TURNS
+    turns = QUICK_TURNS if bench.options.quickly else turns
     for name, side in sides.items():
         bench.report.say(f"{what}: warming up, {name}")
         side.run(WARM_SECONDS, connections)
@@ -77,33 +80,61 @@ def other_member(leader):
 
 
 def cluster_get(bench):
-    """The leader of the group, another member and a gateway: CPU of all nodes for a GET."""
+    """The leader of the group, another member and a gateway, then a leader with leases: CPU of all nodes for
+    a GET; and the latency of one connection."""
     alone, names = alone_with_objects(bench)
     with new_cluster(bench, (*THREE, GATEWAY), NO_COMPACTION) as cluster:
-        cluster.nodes[FIRST].fill("4 KiB objects", names, BODY_BYTES)
-        cluster.seal()
-        cluster.until_copied()
-        cluster.rest()
+        fill_all(cluster, names)
         leader, gateway = cluster.leader(), max(cluster.nodes)
         nodes = {"leader": leader, "member": other_member(leader), "gateway": gateway}
         sides = {"alone": Side(bench, alone, "GET", names)}
         for name, node in nodes.items():
-            served = serving_node(cluster.nodes[node], names[0])
-            if node != gateway and served != node:
-                raise ServerError(f"node {served} served a GET to node {node}, a member")
-            sides[name] = Side(cluster, cluster.nodes[node], "GET", names)
+            sides[name] = reading_side(cluster, node, names)
+        one = {name: Side(side.spender, side.store, "GET", names) for name, side in sides.items()}
         with proc.kept_in_page_cache(alone.folder), proc.kept_in_page_cache(cluster.folder):
             take_turns(bench, sides, CONNECTIONS, "cluster-get")
-    for name in nodes:
-        target = GATEWAY_GET_MAX if name == "gateway" else GET_MAX
+            take_turns(bench, one, 1, "cluster-get-one", ONE_GET_TURNS)
+    targets = {"leader": GET_MAX, "member": GET_MAX, "gateway": GATEWAY_GET_MAX}
+    report_gets(bench, sides, targets)
+    note = ", ".join(f"{name} {one[name].p50:,.0f} µs" for name in ("alone", "leader", "gateway"))
+    bench.report.at_most("cluster-get-one", one["member"].p50, "µs p50", ONE_GET_MICROS_MAX, note)
+    with new_cluster(bench, THREE, LEASES) as cluster:
+        fill_all(cluster, names)
+        leading = reading_side(cluster, cluster.leader(), names)
+        sides = {"alone": Side(bench, alone, "GET", names), "lease": leading}
+        with proc.kept_in_page_cache(alone.folder), proc.kept_in_page_cache(cluster.folder):
+            take_turns(bench, sides, CONNECTIONS, "cluster-get-lease")
+    report_gets(bench, sides, {"lease": LEASE_GET_MAX})
+
+
+def fill_all(cluster, names):
+    """Writes objects, and waits until all storage nodes have sealed copies of them."""
+    cluster.nodes[FIRST].fill("4 KiB objects", names, BODY_BYTES)
+    cluster.seal()
+    cluster.until_copied()
+    cluster.rest()
+
+
+def reading_side(cluster, node, names, group=BUCKET_GROUP, bucket=BUCKET):
+    """GETs through a node, which serves them itself if it stores them."""
+    store = cluster.nodes[node]
+    served = serving_node(store, names[0], bucket)
+    if node in cluster.set_nodes(group) and served != node:
+        raise ServerError(f"node {served} served a GET to node {node}, a member")
+    return Side(cluster, store, "GET", names, bucket)
+
+
+def report_gets(bench, sides, targets):
+    """CPU by node that the clients use."""
+    for name, target in targets.items():
         ratio = sides[name].cpu_micros / sides["alone"].cpu_micros
         note = f"{sides[name]}; alone {sides['alone']}"
         bench.report.at_most(f"cluster-get-{name}", ratio, "of one node's", target, note)
 
 
-def alone_with_objects(bench):
+def alone_with_objects(bench, settings=NO_COMPACTION):
     """One server with 4 KiB objects, restarted, and their names."""
-    store = bench.open("alone", NO_COMPACTION)
+    store = bench.open("alone", settings)
     names = numbered("small", bench.options.objects // PART_OF_OBJECTS)
     if "4 KiB objects" not in store.filled:
         store.fill("4 KiB objects", names, BODY_BYTES)
@@ -112,9 +143,9 @@ def alone_with_objects(bench):
     return store, names
 
 
-def serving_node(store, name):
+def serving_node(store, name, bucket=BUCKET):
     """Id of the node that serves a GET of an object; 0 if the response names none."""
-    head, _ = store.call("GET", f"/{BUCKET}/{name}")
+    head, _ = store.call("GET", f"/{bucket}/{name}")
     found = re.fullmatch(r" *(\d+) *", head.get(NODE, ""))
     return int(found.group(1)) if found else 0
 
