@@ -102,6 +102,13 @@ pub const DUTY_LEASE_MS: u64 = 3_000;
 pub const DUTY_LEASE_MARGIN_MS: u64 = 500;
 /// Interval at which a duty node has itself confirmed.
 pub const DUTY_RENEW_MS: u64 = 1_000;
+/// Age of the confirmation of the system group's rows, such as access keys, up to which a node answers
+/// requests, in milliseconds.
+pub const SYSTEM_ROWS_AGE_MS_MAX: u64 = 10_000;
+/// Time that another node waits beyond that age, because clocks run at different rates.
+pub const SYSTEM_ROWS_MARGIN_MS: u64 = 2_000;
+/// Interval at which a node has these rows confirmed, also without requests.
+pub const SYSTEM_ROWS_CONFIRM_MS: u64 = 3_000;
 /// Longest time from the last byte of a request that changes an origin until the origin has carried it out,
 /// or never will. In a cluster such a request is given up then, and the next duty node waits as long.
 pub const ORIGIN_CHANGE_MS_MAX: u64 = 30_000;
@@ -613,6 +620,8 @@ const _: () = {
     assert!(2 * FORWARD_ADMIT_WAIT_MS < FORWARD_VERDICT_WAIT_MS);
     assert!(2 * FORWARD_VERDICT_WAIT_MS < FORWARD_ACCEPT_WAIT_MS && FORWARD_ACCEPT_WAIT_MS < 2000);
     assert!(2 * DUTY_RENEW_MS < DUTY_LEASE_MS && DUTY_LEASE_MARGIN_MS < DUTY_LEASE_MS);
+    assert!(2 * SYSTEM_ROWS_CONFIRM_MS < SYSTEM_ROWS_AGE_MS_MAX);
+    assert!(DUTY_LEASE_MARGIN_MS * SYSTEM_ROWS_AGE_MS_MAX <= SYSTEM_ROWS_MARGIN_MS * DUTY_LEASE_MS);
     assert!(2 * ORIGIN_SEND_MS_MAX < ORIGIN_CHANGE_MS_MAX);
     assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
     assert!(DEDICATED_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);

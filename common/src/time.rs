@@ -4,7 +4,7 @@
 //! stands still while work can run and jumps to the next deadline when none can, so a part that waits for
 //! minutes is tested in milliseconds and does not depend on the load of the machine. Elsewhere the clock is
 //! the monotonic clock of the operating system, which stands still while the machine is suspended. Only
-//! [`block_for`] and [`suspended_time`] do not follow a paused clock.
+//! [`block_for`], [`suspended_time`] and [`time_since_boot`] do not follow a paused clock.
 //!
 //! Nothing is stored, so a power failure has no effect.
 
@@ -87,6 +87,12 @@ pub fn suspended_time() -> SuspendedTime {
     }
 }
 
+/// Returns the time since this machine booted, which contains its suspensions.
+#[must_use]
+pub fn time_since_boot() -> Duration {
+    since_boot(clock_gettime(ClockId::Boottime))
+}
+
 /// A time of a clock that begins at the boot and is never negative.
 fn since_boot(time: Timespec) -> Duration {
     Duration::try_from(time).unwrap_or_default()
@@ -94,7 +100,7 @@ fn since_boot(time: Timespec) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Instant, sleep, suspended_time, timeout};
+    use super::{Instant, sleep, suspended_time, time_since_boot, timeout};
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
@@ -111,5 +117,11 @@ mod tests {
         let (first, second) = (suspended_time(), suspended_time());
         assert!(first.at_least <= first.at_most);
         assert!(first.at_least <= second.at_most, "{first:?}, {second:?}");
+    }
+
+    #[test]
+    fn the_time_since_the_boot_contains_suspensions() {
+        let (suspended, now) = (suspended_time().at_least, time_since_boot());
+        assert!(suspended < now && now <= time_since_boot());
     }
 }

@@ -106,7 +106,7 @@ use crate::store::state::{BlockCaching, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use inner::CatalogueInner;
-use mlgw_common::limits::UPLOAD_KEY_BYTES;
+use mlgw_common::limits::{SYSTEM_ROWS_AGE_MS_MAX, UPLOAD_KEY_BYTES};
 use mlgw_common::{BodyId, BucketId, BucketName, NodeId, ObjectKey, PartNumber, SegmentId, Timestamp};
 use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, ObjectChange, PutUploadKey, Reply};
@@ -122,6 +122,9 @@ use mlgw_formats::schema::{
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
+
+const SYSTEM_ROWS_AGE_MAX: Duration = Duration::from_millis(SYSTEM_ROWS_AGE_MS_MAX);
 
 /// The catalogue. Clones share their state.
 #[derive(Clone)]
@@ -192,6 +195,14 @@ impl Catalogue {
     /// If this node does not lead a group of the scope, or cannot confirm that it does.
     pub async fn barrier(&self, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
         self.inner.barrier(scope).await
+    }
+
+    /// True if the rows of the system group on this node, such as buckets and access keys, contain every
+    /// change that any node acknowledged more than [`SYSTEM_ROWS_AGE_MS_MAX`] ago. If not, a barrier of that
+    /// group makes them current. Always true if this node is its only voter. Reads an atomic and a clock.
+    #[must_use]
+    pub fn has_recent_system_rows(&self) -> bool {
+        self.inner.groups.system().has_rows_within(SYSTEM_ROWS_AGE_MAX)
     }
 
     /// Returns a command that changes one key of a bucket, for [`Catalogue::propose`].

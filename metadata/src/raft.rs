@@ -28,6 +28,7 @@ pub(crate) mod peers;
 #[cfg(test)]
 mod proposal_tests;
 pub(crate) mod queue;
+mod recency;
 pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod serve;

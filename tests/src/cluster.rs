@@ -8,6 +8,7 @@
 //! - `rows`: compares the rows of nodes;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
 //! - `access_keys`: changes of access keys and their rights apply on every node at once;
+//! - `policies`: every node runs a policy as soon as it is applied;
 //! - `serving`: every storage node serves at once what another one stored, also without its own copy;
 //! - `long_reads`: slow reads of objects that are deleted meanwhile;
 //! - `kills`: each storage node is killed while clients use all nodes;
@@ -60,6 +61,7 @@ mod long_reads;
 mod losses;
 mod lost_groups;
 mod majority;
+mod policies;
 mod recovery;
 mod refusals;
 mod replicas;

@@ -37,6 +37,7 @@ mod peers;
 mod prepared;
 mod probes;
 mod rebalance;
+mod recency;
 mod refusals;
 mod removals;
 mod renewal;

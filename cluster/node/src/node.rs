@@ -223,6 +223,13 @@ impl ClusterNode {
         lost.is_empty() || self.own_groups().can_serve(&lost)
     }
 
+    /// True if this node has the rows of the system group of the last 10 s; see
+    /// [`Catalogue::has_recent_system_rows`].
+    #[must_use]
+    pub fn has_recent_rows(&self) -> bool {
+        self.shared.catalogue.has_recent_system_rows()
+    }
+
     /// The groups of the sets of this node. A start awaits their rows after those of the system group.
     #[must_use]
     pub fn awaited_groups(&self) -> BTreeSet<u32> {

@@ -13,6 +13,7 @@ use crate::facts::GroupWaits;
 use crate::node::{ClusterNode, NodeState, follow_nodes};
 use crate::peers::{RunningTransport, TransportPeers};
 use crate::probes::{NodeProber, Probes, lost_groups};
+use crate::recency::confirm_system_rows;
 use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
@@ -302,6 +303,7 @@ impl StartedParts {
             checks: self.checks,
         };
         tasks.spawn(prober.run());
+        tasks.spawn(confirm_system_rows(catalogue.clone()));
         start_questions(&mut tasks, own, &catalogue, &probes, &self.running, &services);
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving), authorities));
         let driver = MembershipDriver {

@@ -214,6 +214,10 @@ pub struct ReadersCall {
     /// Ids of the segments.
     #[prost(uint64, repeated, tag = "4")]
     pub segments: Vec<u64>,
+    /// Version of the policy that the node must run before it answers, else its answer states that it is
+    /// behind. A node of an earlier build ignores it.
+    #[prost(uint64, optional, tag = "5")]
+    pub policy: Option<u64>,
 }
 
 /// Answer to a call.
@@ -323,8 +327,8 @@ pub struct ReadersReply {
     /// Ids of the segments.
     #[prost(uint64, repeated, tag = "2")]
     pub segments: Vec<u64>,
-    /// True if the node has not applied the entry of the question yet: a reader that comes later may still
-    /// read one of the other bodies.
+    /// True if the node has not applied the entry of the question yet, or does not run its policy: a reader
+    /// that comes later may still read one of the other bodies.
     #[prost(bool, tag = "3")]
     pub is_behind: bool,
     /// True if the node has pinned all segments: it makes a backup.

@@ -164,7 +164,7 @@ pub fn member_node_router(admin: &Arc<MemberAdmin>) -> Router {
 /// Forwards a signed request for what the duty node has. The body is read only if the signature is valid.
 async fn forward(State(admin): State<Arc<MemberAdmin>>, request: Request) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head)?;
+    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head).await?;
     if admin.is_waiting {
         return Err(forwarded::unavailable("Starting", WAITING.to_owned()));
     }

@@ -2,9 +2,9 @@
 //!
 //! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
 //! here, which ends when the server begins to drain. A storage node of a cluster is ready while enough voters
-//! answer it, its clock is right, and its disk is not slower than those of the others. Enough are most of the
-//! system group and of one group of its sets; without sets, most of each group. A gateway is ready while a
-//! storage node serves.
+//! answer it, its rows of buckets and access keys are recent, its clock is right, and its disk is not slower
+//! than those of the others. Enough are most of the system group and of one group of its sets; without sets,
+//! most of each group. A gateway is ready while a storage node serves.
 
 use super::{Admin, ApiError};
 use axum::extract::State;
@@ -57,6 +57,7 @@ pub(super) fn member_obstacle(
 pub(super) fn cluster_obstacle(cluster: &ClusterNode) -> Option<&'static str> {
     let readiness = StorageReadiness {
         has_majorities: cluster.has_majorities(),
+        has_recent_rows: cluster.has_recent_rows(),
         is_clock_wrong: cluster.clock().refused_skew_ms().is_some(),
         is_outpaced: cluster.is_outpaced(),
     };
@@ -68,6 +69,8 @@ pub(super) fn cluster_obstacle(cluster: &ClusterNode) -> Option<&'static str> {
 pub(super) struct StorageReadiness {
     /// True if enough voters answer.
     pub(super) has_majorities: bool,
+    /// True if a majority has confirmed the rows of the system group within the last 10 s.
+    pub(super) has_recent_rows: bool,
     /// True if the clock deviates so much that changes are refused.
     pub(super) is_clock_wrong: bool,
     /// True if the disk is slow, and another storage node serves that is better.
@@ -79,6 +82,8 @@ impl StorageReadiness {
     pub(super) const fn obstacle(self) -> Option<&'static str> {
         if !self.has_majorities {
             Some("most voters of a group do not answer")
+        } else if !self.has_recent_rows {
+            Some("no majority has confirmed the buckets and access keys of this node for 10 s")
         } else if self.is_clock_wrong {
             Some("the clock of this node deviates from those of the others")
         } else if self.is_outpaced {

@@ -1,4 +1,8 @@
 //! Middleware that accepts a request only if an unrestricted admin key signed it, body included.
+//!
+//! As for S3 requests, the rows of access keys are recent, so that a node which is cut off does not accept a
+//! deleted key for long. The root's key and that of commands on this host do not depend on rows: with them a
+//! node shows its state also without a majority.
 
 use super::context::AdminContext;
 use super::{Admin, ApiError};
@@ -11,6 +15,7 @@ use http::{Method, StatusCode};
 use mlgw_auth::{BodyRequirement, authenticate};
 use mlgw_common::limits::POLICY_BYTES_MAX;
 use mlgw_listener::Peer;
+use mlgw_metadata::BarrierScope;
 use mlgw_node::AdminCall;
 use mlgw_policies::language::limits::PLAN_TEXT_BYTES_MAX;
 use mlgw_wire::access::RequiredPermission;
@@ -36,12 +41,30 @@ pub(super) struct AdminCaller {
 pub(super) struct SignedHead {
     /// The head, with its [`AdminCaller`].
     head: Parts,
+    access_key: String,
     payload: BodyRequirement,
 }
 
 impl SignedHead {
-    /// Verifies the signature of a head.
-    pub(super) fn verify(context: &AdminContext, mut head: Parts) -> Result<Self, ApiError> {
+    /// Verifies the signature of a head, by recent rows of access keys.
+    ///
+    /// # Errors
+    /// Also 503 if the rows are older, and no majority confirms them.
+    pub(super) async fn verify(context: &AdminContext, head: Parts) -> Result<Self, ApiError> {
+        let signed = Self::verify_by_rows(context, head)?;
+        if context.keyring.is_fixed(&signed.access_key) || context.catalogue.has_recent_system_rows() {
+            return Ok(signed);
+        }
+        let confirmed = context.catalogue.barrier(BarrierScope::System).await;
+        confirmed.map_err(|error| {
+            let message = format!("This node cannot confirm the access key: {error}. Use another node.");
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NotCurrent", message)
+        })?;
+        Self::verify_by_rows(context, signed.head)
+    }
+
+    /// Verifies the signature of a head, by the rows that this node has.
+    fn verify_by_rows(context: &AdminContext, mut head: Parts) -> Result<Self, ApiError> {
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let authenticated =
             authenticate(&head, &query, &context.keyring, context.clock.now(), &context.rules)?;
@@ -56,8 +79,9 @@ impl SignedHead {
             return Err(denied("The admin API requires a key with the role admin and without globs."));
         }
         let from = head.extensions.get::<Peer>().map(|peer| peer.address.to_string()).unwrap_or_default();
-        head.extensions.insert(AdminCaller { access_key: principal.access_key.clone(), from });
-        Ok(Self { head, payload: authenticated.payload })
+        let access_key = principal.access_key.clone();
+        head.extensions.insert(AdminCaller { access_key: access_key.clone(), from });
+        Ok(Self { head, access_key, payload: authenticated.payload })
     }
 
     /// Returns the path.
@@ -136,7 +160,7 @@ pub(super) async fn require_admin_signature(
     next: Next,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head)?;
+    let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head).await?;
     let longest = signed.longest_body();
     let _turn = if longest == LongestBody::Plan { Some(admin.plans.turn().await) } else { None };
     Ok(next.run(signed.with_body(body, longest.bytes()).await?).await)
@@ -162,7 +186,7 @@ pub(super) async fn require_member_signature(
     next: Next,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let signed = SignedHead::verify(&context, head)?;
+    let signed = SignedHead::verify(&context, head).await?;
     Ok(next.run(signed.with_body(body, BODY_BYTES_MAX).await?).await)
 }
 

@@ -233,9 +233,8 @@ impl Keyring {
         Ok((self.change_quota(&access_key, quota).await?, secret))
     }
 
-    /// Changes a key and returns it before and after the change. When this returns, every storage node of a
-    /// cluster that answers has the change; nodes are waited for as in
-    /// [`Catalogue::until_applied_elsewhere`].
+    /// Changes a key and returns it before and after the change. When this returns, no storage node of a
+    /// cluster accepts the key as it was before: [`Catalogue::until_applied_elsewhere`].
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
@@ -277,8 +276,8 @@ impl Keyring {
         Ok((before_change, self.change_quota(access_key, quota).await?))
     }
 
-    /// Deletes a key and returns it as it was. When this returns, no storage node of a cluster that answers
-    /// accepts the key; nodes are waited for as in [`Catalogue::until_applied_elsewhere`].
+    /// Deletes a key and returns it as it was. When this returns, no storage node of a cluster accepts the
+    /// key: [`Catalogue::until_applied_elsewhere`].
     ///
     /// # Errors
     /// See [`ChangeKeyError`].
@@ -309,7 +308,9 @@ impl Keyring {
         self.record(access_key).ok_or_else(|| ChangeKeyError::NoSuchKey(access_key.to_owned()))
     }
 
-    fn is_fixed(&self, access_key: &str) -> bool {
+    /// True for the root's key and the local one, which no request changes.
+    #[must_use]
+    pub fn is_fixed(&self, access_key: &str) -> bool {
         let fixed = [&self.inner.root, &self.inner.local];
         fixed.into_iter().any(|key| key.principal.access_key == access_key)
     }

@@ -7,6 +7,12 @@
 //! of both keys. An access key that this node does not have is looked up again after a barrier. A server
 //! without peers has no barriers.
 //!
+//! Before a request is authenticated, its node has passed a barrier of the system group within the last 10 s,
+//! or passes one ([`until_recent`]). So a node that does not reach the leader of that group accepts a deleted
+//! access key for 10 s at most, although it may reach the leader of the object's group. The command that
+//! deletes the key waits longer than that. A task of the node passes such barriers every few seconds, so most
+//! requests do not wait.
+//!
 //! With `cluster.lease_reads` a read does not wait for a group that this node leads under a lease. It reads
 //! first, and its answer is current if the lease still holds then. Otherwise it is performed again behind
 //! barriers.
@@ -88,6 +94,20 @@ async fn ask_usage(gateway: &Gateway, request: &AuthenticatedRequest<'_>) {
     let name = request.target.bucket.as_deref();
     if let Some(bucket) = name.and_then(|name| gateway.objects.catalogue.bucket(name)) {
         gateway.objects.ask_quota_usage(&bucket, request.principal.payer()).await;
+    }
+}
+
+/// Waits until the rows of the system group, such as access keys, contain every change that was acknowledged
+/// more than 10 s ago. Call this before the request is authenticated. Returns at once if a barrier has passed
+/// since.
+///
+/// # Errors
+/// That of the barrier. Then the request is refused, or it is a read for which [`is_read_stale`] is true.
+pub(crate) async fn until_recent(gateway: &Gateway) -> Result<(), BarrierError> {
+    match gateway.objects.catalogue.has_recent_system_rows() {
+        true => Ok(()),
+        // Boxed because it is rare, and each request has room for it.
+        false => Box::pin(pass(gateway, BarrierScope::System)).await,
     }
 }
 

@@ -10,7 +10,7 @@
 //! that received it. With other host names (`s3.domains`) it reads others, and the signature is valid for
 //! both.
 
-use crate::barriers::unconfirmed_cause;
+use crate::barriers::{are_needless, unconfirmed_cause, until_recent};
 use crate::client_body::ReceivedClientBody;
 use crate::member::{
     MemberGateway, MemberPart, RequestOwner, check_clock, is_change, is_lost, lacks_disk, owner_of,
@@ -103,8 +103,11 @@ impl ForwardedRequests {
         let gateway = self.owner(&head, &target, table.epoch).await?;
         let is_change = is_change(&head.method);
         let reads_stale = || !is_change && gateway.member.as_ref().is_some_and(MemberPart::reads_stale);
-        if is_lost(&gateway, &head, &target) && !reads_stale() {
-            return Err(lost());
+        if !reads_stale() {
+            if is_lost(&gateway, &head, &target) {
+                return Err(lost());
+            }
+            wait_until_recent(&gateway).await?;
         }
         // Another member may store it, under the right time.
         if is_change && check_clock(&gateway).is_err() {
@@ -173,6 +176,17 @@ impl ForwardedRequests {
         });
         let body = MemberBody::new(AnswerStream::new(answer, wanted, slot));
         OpenedStream { head: verdict.encode(), body }
+    }
+}
+
+/// Waits until the rows by which the request is authenticated are recent.
+async fn wait_until_recent(gateway: &Gateway) -> Result<(), RoutingVerdict> {
+    if are_needless(gateway) {
+        return Ok(());
+    }
+    match timeout(ADMIT_WAIT, until_recent(gateway)).await {
+        Ok(recent) => recent.map_err(unconfirmed),
+        Err(_) => Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),
     }
 }
 

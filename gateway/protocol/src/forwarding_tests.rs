@@ -5,5 +5,6 @@ mod client;
 mod cluster;
 mod failures;
 mod network;
+mod one_hop;
 mod requests;
 mod streaming;

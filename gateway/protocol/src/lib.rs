@@ -62,6 +62,7 @@ use mlgw_formats::checksum::{Algorithm, DEFAULT_ALGORITHM};
 use mlgw_formats::schema::Bucket;
 use mlgw_listener::Peer;
 use mlgw_listener::pace::PacedRequestBody;
+use mlgw_metadata::BarrierError;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::Account;
@@ -253,6 +254,13 @@ async fn answer(
         let incoming = incoming.take().ok_or_else(body_already_taken)?;
         return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, times)).await;
     }
+    let needs_no_barriers = barriers::are_needless(gateway);
+    let recency = if needs_no_barriers { Ok(()) } else { barriers::until_recent(gateway).await };
+    if let Err(error) = recency
+        && !barriers::is_read_stale(gateway, observed.operation, error)
+    {
+        return Err(barriers::unavailable(error));
+    }
     let verify = || authenticate(head, &query, &gateway.keyring, times.received, &gateway.config.rules);
     let authenticated = match stage_sync("authenticate", verify) {
         Ok(authenticated) => authenticated,
@@ -275,10 +283,10 @@ async fn answer(
     }
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
     let body = IncomingBody { incoming, payload: authenticated.payload };
-    let answered = if barriers::are_needless(gateway) {
+    let answered = if needs_no_barriers {
         dispatch(gateway, operation, &request, body).await
     } else {
-        boxed_in_place(|| dispatch_with_barriers(gateway, operation, &request, body)).await
+        boxed_in_place(|| dispatch_with_barriers(gateway, operation, &request, body, recency)).await
     };
     if answered.is_ok() {
         access_hooks::record_change(gateway, operation, &request);
@@ -331,16 +339,21 @@ fn authorize(request: &AuthenticatedRequest<'_>, operation: Operation) -> Result
 const BARRIER_ATTEMPTS: [BarrierAttempt; 3] =
     [BarrierAttempt::First, BarrierAttempt::Repeated, BarrierAttempt::Repeated];
 
-/// Performs an operation on a node with peers.
+/// Performs an operation on a node with peers. `recency` is the result of [`barriers::until_recent`].
 async fn dispatch_with_barriers(
     gateway: &Arc<Gateway>,
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
     body: IncomingBody<'_>,
+    recency: Result<(), BarrierError>,
 ) -> S3Result {
     let IncomingBody { incoming, mut payload } = body;
     for attempt in BARRIER_ATTEMPTS {
-        let awaited = match barriers::wait(gateway, operation, request, attempt).await {
+        let awaited = match recency {
+            Ok(()) => barriers::wait(gateway, operation, request, attempt).await,
+            Err(error) => Err(error),
+        };
+        let awaited = match awaited {
             Ok(awaited) => awaited,
             Err(error) if barriers::is_read_stale(gateway, operation, error) => {
                 let body = IncomingBody { incoming, payload };

@@ -344,6 +344,7 @@ impl CatalogueInner {
         // The functions may keep this catalogue open.
         self.readers.set_segment_pins(None);
         self.readers.set_pin_of_all(None);
+        self.readers.set_policy_check(None);
         for group in self.groups.all().into_iter().chain(self.groups.stopping()) {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error,

@@ -34,6 +34,9 @@ type SegmentPinCheck = Arc<dyn Fn(SegmentId) -> bool + Send + Sync>;
 /// True while all segments are pinned on this node.
 type PinOfAllCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// True if this node runs a version of the policy or a later one.
+type PolicyCheck = Arc<dyn Fn(u64) -> bool + Send + Sync>;
+
 /// Answers of the other storage nodes.
 #[derive(Debug, Default)]
 pub(super) struct ReadElsewhere {
@@ -43,7 +46,10 @@ pub(super) struct ReadElsewhere {
     pub(super) segments: BTreeSet<u64>,
     /// Nodes that did not answer and are waited for: their readers are unknown.
     pub(super) unanswered: BTreeSet<NodeId>,
-    /// Nodes that answered and have not applied the entry of the question: they may get further readers.
+    /// Nodes that have not answered for so long that their readers are not waited for any more.
+    pub(super) given_up: BTreeSet<NodeId>,
+    /// Nodes that answered and have not applied the entry of the question, so they may get further readers;
+    /// or that do not run its policy.
     pub(super) behind: BTreeSet<NodeId>,
     /// True if another node has pinned all segments.
     pub(super) pins_all: bool,
@@ -53,6 +59,12 @@ impl ReadElsewhere {
     /// True if nothing but the named bodies and segments is read on another node, or may be.
     pub(super) fn is_complete(&self) -> bool {
         self.unanswered.is_empty() && self.behind.is_empty()
+    }
+
+    /// True if all nodes answered and have applied the entry of the question. A node that is given up may
+    /// have older rows, and still serve requests by them.
+    pub(super) fn is_applied_everywhere(&self) -> bool {
+        self.is_complete() && self.given_up.is_empty()
     }
 }
 
@@ -113,13 +125,16 @@ pub(super) struct ReaderQuestions {
     segment_pins: RwLock<Option<SegmentPinCheck>>,
     /// Check if all segments are pinned on this node; `None` as above.
     pin_of_all: RwLock<Option<PinOfAllCheck>>,
+    /// Check of the running policy; `None` while nothing here uses it.
+    policy: RwLock<Option<PolicyCheck>>,
     unanswered: Mutex<UnansweredNodes>,
 }
 
 impl Default for ReaderQuestions {
     fn default() -> Self {
         let unanswered = Mutex::new(UnansweredNodes::new(UNREACHABLE_READERS));
-        Self { segment_pins: RwLock::default(), pin_of_all: RwLock::default(), unanswered }
+        let policy = RwLock::default();
+        Self { segment_pins: RwLock::default(), pin_of_all: RwLock::default(), policy, unanswered }
     }
 }
 
@@ -132,6 +147,17 @@ impl ReaderQuestions {
     /// Sets the check if all segments are pinned on this node, or removes it.
     pub(super) fn set_pin_of_all(&self, are_pinned: Option<PinOfAllCheck>) {
         *self.pin_of_all.write() = are_pinned;
+    }
+
+    /// Sets the check of the running policy, or removes it.
+    pub(super) fn set_policy_check(&self, runs: Option<PolicyCheck>) {
+        *self.policy.write() = runs;
+    }
+
+    /// True if this node runs this version of the policy or a later one, or none.
+    pub(super) fn runs_policy(&self, version: u64) -> bool {
+        let runs = self.policy.read().clone();
+        runs.is_none_or(|runs| runs(version))
     }
 
     /// True if all segments are pinned on this node.
@@ -156,7 +182,9 @@ impl ReaderQuestions {
     ) -> ReadElsewhere {
         let answered: BTreeSet<NodeId> = answers.keys().copied().collect();
         let unanswered = self.unanswered.lock().record(nodes, &answered, at);
-        let mut read = ReadElsewhere { unanswered, ..ReadElsewhere::default() };
+        let is_given_up = |node: &&NodeId| !answered.contains(*node) && !unanswered.contains(*node);
+        let given_up = nodes.iter().filter(is_given_up).copied().collect();
+        let mut read = ReadElsewhere { unanswered, given_up, ..ReadElsewhere::default() };
         for (node, reply) in answers {
             if reply.is_behind {
                 read.behind.insert(node);
@@ -250,6 +278,23 @@ mod tests {
         let current = ReadersReply { is_behind: false, ..behind };
         let read = asked_after(&[(TWO, current), (THREE, ReadersReply::default())], 602);
         assert!(read.is_complete() && read.bodies.contains(&7));
+    }
+
+    #[test]
+    fn a_node_that_is_given_up_may_still_have_older_rows() {
+        let questions = ReaderQuestions::default();
+        let begin = Instant::now();
+        let asked_after = |nodes: &[NodeId], seconds: u64| {
+            let answers = nodes.iter().map(|node| (*node, ReadersReply::default())).collect();
+            questions.read_elsewhere(&NODES, answers, begin + Duration::from_secs(seconds))
+        };
+        assert!(asked_after(&NODES, 0).is_applied_everywhere());
+        let read = asked_after(&[TWO], 1);
+        assert!(!read.is_complete() && !read.is_applied_everywhere() && read.given_up.is_empty());
+        let read = asked_after(&[TWO], 61);
+        assert_eq!(read.given_up, set(&[THREE]));
+        assert!(read.is_complete() && !read.is_applied_everywhere());
+        assert!(asked_after(&NODES, 62).is_applied_everywhere());
     }
 
     #[test]

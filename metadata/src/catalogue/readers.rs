@@ -1,5 +1,5 @@
-//! Questions between nodes about the bodies and segments that are being read. They stay while any node reads
-//! them.
+//! Questions between nodes: which bodies and segments are being read, and which changes were applied. Bodies
+//! and segments stay while any node reads them.
 //!
 //! A long body that was deleted or replaced waits in the release queue. Before the duty node frees it, it
 //! asks every other storage node for the bodies that are pinned there. The answers miss no reader:
@@ -20,6 +20,11 @@
 //! A question about segments names no entry. Its caller ensures that no reader pins a segment after the
 //! answer.
 //!
+//! A change that other nodes must have before it is acknowledged, such as the deletion of an access key, is
+//! followed by a question without bodies and segments ([`Catalogue::until_applied_elsewhere`]). A node that
+//! does not answer it is waited for until it cannot use older rows any more: from then on it answers requests
+//! only after a barrier ([`Catalogue::has_recent_system_rows`]).
+//!
 //! A node that does not answer delays everything that it was asked about, for a limited time
 //! ([`reader_nodes`](super::reader_nodes)). A refusal is no answer: an older build refuses the question. A
 //! node that has not applied the entry yet answers that it is behind, and delays everything until it has: it
@@ -37,6 +42,7 @@ use crate::raft::peers::{CallRefused, MemberLane, MemberPeers};
 use crate::raft::remote::RemoteNetwork;
 use crate::view::RowReader as _;
 use futures_util::future::join_all;
+use mlgw_common::limits::{SYSTEM_ROWS_AGE_MS_MAX, SYSTEM_ROWS_MARGIN_MS};
 use mlgw_common::time::{Instant, sleep, timeout};
 use mlgw_common::{BodyId, SegmentId};
 use mlgw_formats::member_calls::{MemberReply, MemberRequest, READERS_BODIES_MAX, ReadersCall, ReadersReply};
@@ -52,11 +58,15 @@ const APPLY_MAX: Duration = Duration::from_secs(2);
 /// Longest time for a question and its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// Longest wait for other nodes to apply a change.
-const APPLIED_ELSEWHERE_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for other nodes to apply a change. A node that has not applied it by then uses no rows that
+/// lack it, also if its clock is slower than that of this node.
+const APPLIED_ELSEWHERE_MAX: Duration = Duration::from_millis(SYSTEM_ROWS_AGE_MS_MAX + SYSTEM_ROWS_MARGIN_MS);
 
 /// Pause before nodes that did not answer are asked again.
 const APPLIED_PAUSE: Duration = Duration::from_millis(200);
+
+/// Pause before this node looks again which version of the policy it runs.
+pub(super) const POLICY_PAUSE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(APPLY_MAX.as_secs() < ANSWER_MAX.as_secs());
 
@@ -99,12 +109,25 @@ impl Catalogue {
         self.inner.segments_in_use(segments).await
     }
 
-    /// Waits until every storage node that answers has applied what this node has applied of the system
-    /// group, at most 10 s: buckets, access keys and nodes. Call this after a change that other nodes must
-    /// have before it is reported, and while no lock is held. A server without peers does not wait. A node
-    /// that does not answer serves nothing once it has no majority.
+    /// Waits until every other storage node has applied what this node has applied of the system group, such
+    /// as buckets and access keys, or cannot answer a request by older rows any more. That is so after 12 s
+    /// at most. Call this after a change that other nodes must have before it is reported, and while no lock
+    /// is held. A server without peers does not wait.
     pub async fn until_applied_elsewhere(&self) {
-        self.inner.until_applied_elsewhere().await;
+        self.inner.until_applied_elsewhere(None).await;
+    }
+
+    /// Waits like [`Self::until_applied_elsewhere`], and also until the other storage nodes run this version
+    /// of the policy or a later one.
+    pub async fn until_policy_runs_elsewhere(&self, version: u64) {
+        self.inner.until_applied_elsewhere(Some(version)).await;
+    }
+
+    /// Sets the function that returns true if this node runs a version of the policy or a later one. Other
+    /// nodes ask for it by [`Self::until_policy_runs_elsewhere`]. Until it is set, nothing here uses the
+    /// policy. It must not wait; it is dropped when the catalogue shuts down.
+    pub fn set_policy_check(&self, runs: Arc<dyn Fn(u64) -> bool + Send + Sync>) {
+        self.inner.readers.set_policy_check(Some(runs));
     }
 
     /// Index of the last entry of the system group that this node has applied; `None` before the first one,
@@ -125,7 +148,8 @@ impl CatalogueInner {
         bodies: Vec<u64>,
     ) -> Result<ReadElsewhere, BarrierError> {
         assert!(bodies.len() <= READERS_BODIES_MAX, "a question has a limit");
-        self.ask_readers(ReadersCall { group, applied: Some(applied), bodies, segments: Vec::new() }).await
+        let applied = Some(applied);
+        self.ask_readers(ReadersCall { group, applied, bodies, ..ReadersCall::default() }).await
     }
 
     /// Returns the last entry of the system group that this node has applied.
@@ -134,15 +158,19 @@ impl CatalogueInner {
         decode(&row).ok()
     }
 
-    /// Waits as [`Catalogue::until_applied_elsewhere`] does, at most [`APPLIED_ELSEWHERE_MAX`].
-    async fn until_applied_elsewhere(&self) {
-        let Some(applied) = self.applied_position() else { return };
+    /// Waits as [`Catalogue::until_applied_elsewhere`] and [`Catalogue::until_policy_runs_elsewhere`] do, at
+    /// most [`APPLIED_ELSEWHERE_MAX`].
+    async fn until_applied_elsewhere(&self, policy: Option<u64>) {
+        if self.opener.peers.is_none() {
+            return;
+        }
         let until = Instant::now() + APPLIED_ELSEWHERE_MAX;
+        // Without an entry nothing proves that a node has the change.
+        let applied = self.applied_position();
         loop {
-            let question =
-                ReadersCall { group: SYSTEM_GROUP, applied: Some(applied), ..ReadersCall::default() };
+            let question = ReadersCall { group: SYSTEM_GROUP, applied, policy, ..ReadersCall::default() };
             match self.ask_readers(question).await {
-                Ok(read) if read.is_complete() => return,
+                Ok(read) if applied.is_some() && read.is_applied_everywhere() => return,
                 Err(BarrierError::Stopping) => return,
                 Ok(_) | Err(_) if Instant::now() < until => sleep(APPLIED_PAUSE).await,
                 Ok(_) | Err(_) => return,
@@ -198,23 +226,33 @@ impl CatalogueInner {
 
     /// Answers the question of another node.
     pub(super) async fn serve_readers(&self, call: ReadersCall) -> Result<MemberReply, CallRefused> {
-        let mut is_behind = false;
-        if let (Some(entry), Some(member)) = (call.applied, self.groups.get(call.group)) {
-            let applied = tokio::select! {
-                applied = timeout(APPLY_MAX, member.applied(entry.index)) => applied,
-                () = self.stop.cancelled() => Ok(Err(BarrierError::Stopping)),
-            };
-            is_behind = match applied {
-                Ok(Ok(())) => false,
-                // It will have no readers soon.
-                Ok(Err(error)) => return Err(CallRefused(error.to_string())),
-                Err(_) => true,
-            };
-        }
+        let caught_up = tokio::select! {
+            caught_up = timeout(APPLY_MAX, self.until_caught_up(&call)) => caught_up,
+            () = self.stop.cancelled() => Ok(Err(BarrierError::Stopping)),
+        };
+        let is_behind = match caught_up {
+            Ok(Ok(())) => false,
+            // It will have no readers soon.
+            Ok(Err(error)) => return Err(CallRefused(error.to_string())),
+            Err(_) => true,
+        };
         let is_pinned = |body: &u64| self.resident.pins.is_pinned(BodyId(*body));
         let bodies = call.bodies.into_iter().filter(is_pinned).collect();
         let segments = self.readers.pinned_segments(call.segments);
         let pins_all = self.readers.are_all_pinned();
         Ok(MemberReply::Readers(ReadersReply { bodies, segments, is_behind, pins_all }))
+    }
+
+    /// Waits until this node has applied the entry of a question, and runs its policy.
+    async fn until_caught_up(&self, call: &ReadersCall) -> Result<(), BarrierError> {
+        if let (Some(entry), Some(member)) = (call.applied, self.groups.get(call.group)) {
+            member.applied(entry.index).await?;
+        }
+        if let Some(version) = call.policy {
+            while !self.readers.runs_policy(version) {
+                sleep(POLICY_PAUSE).await;
+            }
+        }
+        Ok(())
     }
 }

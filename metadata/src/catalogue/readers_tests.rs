@@ -4,9 +4,12 @@ use super::Catalogue;
 use super::cluster_tests::{TestCluster, three_nodes, until};
 use super::groups::SYSTEM_GROUP;
 use super::jobs::ReleasePass;
+use super::options::BarrierScope;
+use super::readers::POLICY_PAUSE;
 use super::testing::{NOW, bucket, delete, extent, key, options, version};
 use crate::raft::peers::CallRefused;
 use crate::view::RowReader as _;
+use mlgw_common::time::sleep;
 use mlgw_common::{BodyId, NodeId, SegmentId};
 use mlgw_formats::command::{Change, Command, ObjectChange, PutCredential, PutNode, PutObject};
 use mlgw_formats::key::Family;
@@ -17,6 +20,7 @@ use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use mlgw_formats::schema::{Bucket, Credential, ExtentPage, Node, decode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const OBJECT: &str = "long";
@@ -163,6 +167,68 @@ async fn after_the_wait_for_other_nodes_all_of_them_know_a_changed_access_key() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_wait_for_a_policy_all_nodes_run_it() {
+    let nodes = StorageNodes::new().await;
+    let runs = Arc::new(AtomicU64::new(4));
+    let running = Arc::clone(&runs);
+    nodes.other().set_policy_check(Arc::new(move |version| running.load(Ordering::SeqCst) >= version));
+    let waiting = |version| {
+        let leader = nodes.leader().clone();
+        tokio::spawn(async move { leader.until_policy_runs_elsewhere(version).await })
+    };
+    // Nothing on the third node uses the policy.
+    waiting(4).await.unwrap();
+    let later = waiting(5);
+    sleep(3 * POLICY_PAUSE).await;
+    assert!(!later.is_finished(), "the other node runs version 4");
+    runs.store(6, Ordering::SeqCst);
+    later.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_recent_after_a_barrier_and_grow_old_without_one() {
+    const SHORT: Duration = Duration::from_millis(300);
+    let mut nodes = StorageNodes::new().await;
+    let (cluster, node) = (&mut nodes.cluster, nodes.other);
+    cluster.stop(node).await;
+    cluster.start(node).await;
+    let is_within =
+        |cluster: &TestCluster, age| cluster.node(node).inner().groups.system().has_rows_within(age);
+    assert!(!is_within(cluster, NEVER), "no barrier has passed since its start");
+    let pass = async |cluster: &TestCluster| cluster.node(node).barrier(BarrierScope::System).await.ok();
+    until(async || pass(cluster).await).await;
+    assert!(cluster.node(node).has_recent_system_rows());
+    assert!(is_within(cluster, NEVER));
+
+    cluster.network.isolate(node);
+    until(async || (!is_within(cluster, SHORT)).then_some(())).await;
+    assert_eq!(pass(cluster).await, None);
+    assert!(!is_within(cluster, SHORT), "a barrier that did not pass confirms nothing");
+    cluster.network.rejoin(node);
+    until(async || pass(cluster).await).await;
+    assert!(is_within(cluster, NEVER));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_age_of_rows_is_counted_from_the_begin_of_the_barrier() {
+    const HELD: Duration = Duration::from_millis(250);
+    let nodes = StorageNodes::new().await;
+    let put = Command::from(Change::PutNode(PutNode { node: Node { id: 3, ..Node::default() } }));
+    until(async || {
+        nodes.cluster.network.hold_entries(nodes.other);
+        nodes.leader().propose(put.clone()).await.ok()?;
+        let other = nodes.other().clone();
+        let passing = tokio::spawn(async move { other.barrier(BarrierScope::System).await });
+        sleep(2 * HELD).await;
+        nodes.cluster.network.pass_entries(nodes.other);
+        passing.await.unwrap().ok()
+    })
+    .await;
+    let group = nodes.other().inner().groups.system();
+    assert!(!group.has_rows_within(HELD), "it waited for the held entry for longer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_not_reachable_delays_the_release_until_the_limit() {
     let nodes = StorageNodes::new().await;
     let body = nodes.put_long().await;
@@ -279,7 +345,8 @@ async fn a_node_names_what_is_pinned_and_states_if_it_is_behind_the_question() {
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
     let asked = async |group: u32, index: u64| {
         let applied = Some(LogPosition { term: 1, node: 1, index });
-        let call = ReadersCall { group, applied, bodies: vec![4, 5], segments: vec![6, 7] };
+        let (bodies, segments) = (vec![4, 5], vec![6, 7]);
+        let call = ReadersCall { group, applied, bodies, segments, policy: None };
         let call = MemberCall::encode_request(SYSTEM_GROUP, MemberRequest::Readers(call));
         let answer = catalogue.serve_call(NodeId(2), call).await?;
         Ok::<_, CallRefused>(MemberAnswer::read(answer).unwrap())

@@ -15,6 +15,7 @@ use super::network::NoNetwork;
 use super::outcomes::AppliedOutcomes;
 use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
+use super::recency::LastConfirmation;
 use super::remote::{MemberNetwork, RemoteNetwork};
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
 use super::snapshot_receiver::SnapshotsReceived;
@@ -105,6 +106,8 @@ pub(crate) struct Group {
     snapshots_taken: Arc<AtomicU64>,
     figures: Arc<Figures>,
     pub(super) barriers: Arc<Barriers<()>>,
+    /// The last barrier that has passed.
+    pub(super) confirmation: Arc<LastConfirmation>,
     /// Confirmations of the leadership of this member, for the readers of all nodes.
     pub(super) read_indexes: Arc<Barriers<LogId>>,
     pub(super) lone_voter: Arc<LoneVoter>,
@@ -198,6 +201,7 @@ pub(crate) fn stores(
         snapshots_taken: taken,
         figures,
         barriers: Arc::new(Barriers::new(SHARED_BARRIER_INTERVAL)),
+        confirmation: Arc::default(),
         read_indexes: Arc::new(Barriers::new(Duration::ZERO)),
         lone_voter,
         member_lease: Arc::new(MemberLease::new(raft.config().election_timeout_max)),

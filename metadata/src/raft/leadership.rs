@@ -5,10 +5,11 @@ use super::error::{GroupError, barrier_error};
 use super::group::Group;
 use crate::catalogue::options::BarrierError;
 use mlgw_common::NodeId;
-use mlgw_common::time::timeout;
+use mlgw_common::time::{time_since_boot, timeout};
 use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::{LogIdOptionExt as _, RaftMetrics, ReadPolicy};
+use std::time::Duration;
 
 impl Group {
     /// The leadership of this member.
@@ -106,12 +107,21 @@ impl Group {
         self.barriers.confirmed(confirm).await
     }
 
+    /// True if this member has applied every change that was acknowledged more than `age` ago, by any member:
+    /// a barrier that passed began since. Always true on a lone voter.
+    pub(crate) fn has_rows_within(&self, age: Duration) -> bool {
+        self.lone_voter.is_sure() || self.confirmation.is_within(age)
+    }
+
     /// Waits until this member has applied what was committed when the leader confirmed that it leads.
     async fn confirm(self) -> Result<(), BarrierError> {
+        let begun = time_since_boot();
         match &self.network {
-            Some(network) => self.confirm_at_leader(network).await,
-            None => self.confirm_own_leadership().await,
+            Some(network) => self.confirm_at_leader(network).await?,
+            None => self.confirm_own_leadership().await?,
         }
+        self.confirmation.record(begun);
+        Ok(())
     }
 
     /// Confirms with a quorum that this member leads, and waits until it has applied what was committed then.

@@ -274,6 +274,7 @@ impl Policies {
             duty_term: Mutex::default(),
             last_check: tokio::sync::Mutex::default(),
         });
+        following::answer_questions(&policies);
         if !policies.watched.load().is_empty() {
             watched_files::check(&policies).await;
         }
@@ -363,7 +364,8 @@ impl Policies {
         compile(&self.built_in, environment, &place, &files, given)
     }
 
-    /// Applies files durably in place of the running ones. Identical files are a no-op.
+    /// Applies files durably in place of the running ones. Identical files are a no-op. When this returns,
+    /// all storage nodes of a cluster run them ([`following`]).
     ///
     /// # Errors
     /// The reason; nothing changes then.
@@ -378,11 +380,11 @@ impl Policies {
         let done =
             self.store_version(PolicyDraft { files, given, ..PolicyDraft::new(PolicyKind::Apply, by) }).await;
         drop(changing);
-        done
+        following::until_followed(&self.catalogue, done).await
     }
 
     /// Rolls back to the files of a version, or to those before the running ones; version 0 has the
-    /// built-in layers alone.
+    /// built-in layers alone. Other nodes are waited for as in [`Self::apply`].
     ///
     /// # Errors
     /// The reason; nothing changes then.
@@ -413,7 +415,7 @@ impl Policies {
         let done =
             self.store_version(PolicyDraft { files, files_version: of, learnt, back_to, ..draft }).await;
         drop(changing);
-        done
+        following::until_followed(&self.catalogue, done).await
     }
 
     /// The newest version with files or learned bounds other than the current ones.

@@ -11,13 +11,13 @@ use crate::s3::{CallFailure, S3TestClient, full_body};
 const ROUNDS: usize = 5;
 
 /// An access key of a cluster.
-struct TestKey {
-    id: String,
+pub(super) struct TestKey {
+    pub(super) id: String,
     secret: String,
 }
 
 /// Runs a command for access keys on the first node.
-fn run(cluster: &TestCluster, words: &[&str]) -> Value {
+pub(super) fn run(cluster: &TestCluster, words: &[&str]) -> Value {
     let words = [&["--output", "json", "--yes", "access", "key"], words].concat();
     let (output, status) = cluster.member(FIRST).setup.command(&words);
     assert_eq!(status, Some(0), "{words:?}: {output}");
@@ -27,14 +27,24 @@ fn run(cluster: &TestCluster, words: &[&str]) -> Value {
 impl TestKey {
     /// Creates a key that may read.
     fn create(cluster: &TestCluster) -> Self {
-        let made = run(cluster, &["create", "--role", "read"]);
+        Self::with_role(cluster, "read")
+    }
+
+    /// Creates a key with a role.
+    pub(super) fn with_role(cluster: &TestCluster, role: &str) -> Self {
+        let made = run(cluster, &["create", "--role", role]);
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         Self { id: text(&made["key"]["access_key"]), secret: text(&made["secret_access_key"]) }
     }
 
     /// A client of a node with this key.
-    fn client(&self, cluster: &TestCluster, id: usize) -> S3TestClient {
+    pub(super) fn client(&self, cluster: &TestCluster, id: usize) -> S3TestClient {
         S3TestClient::new(cluster.process(id).s3, &self.id, &self.secret)
+    }
+
+    /// A client of the admin API of a node with this key.
+    pub(super) fn admin_client(&self, cluster: &TestCluster, id: usize) -> S3TestClient {
+        S3TestClient::admin(cluster.process(id).admin, &self.id, &self.secret)
     }
 
     /// Asserts that every storage node refuses such a request for an object with this code.

@@ -88,7 +88,7 @@ impl NodeClient {
 }
 
 /// Returns text that is easily compressed.
-fn text(writer: usize) -> Bytes {
+pub(super) fn text(writer: usize) -> Bytes {
     let line = |number: usize| format!("node {writer} step {number} loss 0.25 rate 0.0003\n").into_bytes();
     (0..).flat_map(line).take(3 * MIB + 11).collect::<Vec<u8>>().into()
 }

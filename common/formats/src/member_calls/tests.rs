@@ -62,7 +62,7 @@ fn usage_of(without: Vec<u32>) -> UsageCall {
 }
 
 fn readers() -> ReadersCall {
-    ReadersCall { group: 1, applied: Some(POSITION), bodies: vec![5, 300], segments: vec![9] }
+    ReadersCall { group: 1, applied: Some(POSITION), bodies: vec![5, 300], segments: vec![9], policy: None }
 }
 
 #[test]
@@ -82,6 +82,10 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::Usage(usage_of(vec![1, 2])), "01 0807 6a0a 0805 1202414b 1a020102"),
         (MemberRequest::Saga(SagaCall { command: lease(300) }), "01 0807 4a07 0a05 5203 08ac02"),
         (MemberRequest::Readers(readers()), "01 0807 5213 0801 1207 0803 1002 18ac02 1a03 05ac02 2201 09"),
+        (
+            MemberRequest::Readers(ReadersCall { policy: Some(300), ..ReadersCall::default() }),
+            "01 0807 5203 28ac02",
+        ),
         (
             MemberRequest::Heartbeats(heartbeats(1)),
             "01 0807 5a17 0a15 0807 1211 0a06 0803 1002 1801 1207 0803 1002 18ac02",

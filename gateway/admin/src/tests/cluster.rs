@@ -411,7 +411,12 @@ fn a_new_token_is_in_the_response_and_not_in_the_audit_log() {
 
 #[test]
 fn a_member_is_ready_while_it_can_answer() {
-    let ready = StorageReadiness { has_majorities: true, is_clock_wrong: false, is_outpaced: false };
+    let ready = StorageReadiness {
+        has_majorities: true,
+        has_recent_rows: true,
+        is_clock_wrong: false,
+        is_outpaced: false,
+    };
     let reason = |accepts, is_storage, has_majorities, is_other_serving| {
         let obstacle = || StorageReadiness { has_majorities, ..ready }.obstacle();
         member_obstacle(accepts, is_storage, obstacle, || is_other_serving)
@@ -421,6 +426,8 @@ fn a_member_is_ready_while_it_can_answer() {
     assert_eq!(reason(true, false, false, true), None, "a gateway only forwards");
     assert!(reason(true, false, true, false).unwrap().starts_with("no storage node serves"));
     assert_eq!(reason(false, true, true, true), Some("draining"));
+    let cut_off = StorageReadiness { has_recent_rows: false, ..ready };
+    assert!(cut_off.obstacle().unwrap().starts_with("no majority has confirmed the buckets"));
     let wrong_clock = StorageReadiness { is_clock_wrong: true, ..ready };
     assert!(wrong_clock.obstacle().unwrap().starts_with("the clock of this node deviates"));
     let slow = StorageReadiness { is_outpaced: true, ..ready };

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::Method;
 use mlgw_common::time::{Instant, sleep};
+use serde_json::Value;
 
 use super::faults::{FaultMix, schedule};
 use super::faulty_disk::FaultyDisk;
@@ -26,15 +27,18 @@ use super::register::{KeyAction, KeyOperation, KeyOutcome};
 use super::requests::{RecordedClient, RequestEnd, SlotObject};
 use super::sets;
 use super::stored::{assert_sound, assert_sound_in_sets};
+use crate::cluster::access_keys::{self, TestKey};
 use crate::cluster::clocks::with_own_clock;
 use crate::cluster::five::rebalance;
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{
-    BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, TestCluster, keys_before, node_of, put, wait_at_most,
-    wait_until,
+    BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, SYSTEM_GROUP, TestCluster, keys_before, node_of, put,
+    wait_at_most, wait_until,
 };
+use crate::cluster::view::GroupView;
+use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::seed::{Rng, mix};
-use crate::server::ServerSetup;
+use crate::server::{ServerSetup, get_text};
 
 /// Longest wait until all copies are complete.
 const HEALED_MAX: Duration = Duration::from_secs(180);
@@ -327,6 +331,58 @@ fn a_node_without_connections_refuses_requests_until_it_has_them_again() {
     wait_until("the node refuses reads", || status() == Some(503));
     links.open();
     wait_until("the node serves reads", || status() == Some(200));
+}
+
+#[test]
+fn a_node_that_does_not_reach_the_leader_of_the_system_group_accepts_no_deleted_key() {
+    const NODE: usize = 3;
+    let RelayedCluster { cluster, links, .. } = RelayedCluster::new();
+    // It leads the system group then.
+    cluster.until_first_has_duty();
+    let (root, key) = (cluster.client(NODE), TestKey::with_role(&cluster, "admin"));
+    let (deleted, deleted_at_api) = (key.client(&cluster, NODE), key.admin_client(&cluster, NODE));
+    let read = |client: &S3TestClient, bucket: &str| cluster.block_on(client.get(bucket, "there"));
+    let call_api = || cluster.block_on(deleted_at_api.call_admin(Method::GET, "/v1/config", &Value::Null));
+    for bucket in SPREAD {
+        cluster.block_on(root.put(bucket, "there", full_body("there"))).expect("stored");
+        read(&deleted, bucket).unwrap_or_else(|failure| panic!("{bucket}: {failure:?}"));
+    }
+    call_api().expect("the key is one of an administrator");
+    let leads_elsewhere =
+        |group: &GroupView| group.id != SYSTEM_GROUP && group.leader.is_some_and(|leader| leader != FIRST);
+    assert!(cluster.view(NODE).groups.iter().any(leads_elsewhere), "reads need not reach the first node");
+
+    links.block(between(NODE, &[FIRST]));
+    access_keys::run(&cluster, &["delete", &key.id]);
+    // Nothing is waited for: the command has returned.
+    for bucket in SPREAD {
+        assert_refused(read(&deleted, bucket), bucket);
+    }
+    assert_refused(call_api(), "the admin API");
+    for bucket in SPREAD {
+        let refused = read(&root, bucket).err().map(|failure| format!("{failure:?}")).unwrap_or_default();
+        assert!(refused.contains("503") && refused.contains("<Reason>No"), "{bucket}: {refused}");
+    }
+    let ready = get_text(cluster.process(NODE).admin, "/readyz").expect("an answer");
+    assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("no majority has confirmed"), "{ready}");
+    // The key of the commands on its host shows its state.
+    assert!(cluster.view(NODE).node(FIRST).is_some());
+
+    links.open();
+    wait_until("the node serves reads", || SPREAD.iter().all(|bucket| read(&root, bucket).is_ok()));
+    for bucket in SPREAD {
+        let refused = format!("{:?}", read(&deleted, bucket).err());
+        assert!(refused.contains("<Code>InvalidAccessKeyId</Code>"), "{bucket}: {refused}");
+    }
+    wait_until("the node is ready", || {
+        get_text(cluster.process(NODE).admin, "/readyz").is_ok_and(|ready| ready.starts_with("HTTP/1.1 200"))
+    });
+}
+
+/// Asserts that a node did not accept a deleted key: it refused the key, or could not confirm its rows.
+fn assert_refused<T>(answer: Result<T, CallFailure>, what: &str) {
+    let status = answer.err().and_then(|failure| failure.status());
+    assert!(matches!(status, Some(403 | 503)), "{what}: {status:?}");
 }
 
 #[test]
