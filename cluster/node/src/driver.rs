@@ -127,11 +127,18 @@ impl MembershipDriver {
         self.record_wait(group, wait);
         let done = match step {
             MemberStep::Idle | MemberStep::Wait(_) => self.spread_leader(&members, sets).await,
+            // No step is carried out by old rows, so another member is to lead.
+            _ if self.has_old_rows(group) => self.spread_leader(&members, sets).await,
             _ => self.carry_out_if_current(group).await,
         };
         if let Err(error) = done {
             tracing::info!(group, %error, "a change of the members was not carried out; it is decided again");
         }
+    }
+
+    /// True if this node decides about a group by old rows of the system group.
+    fn has_old_rows(&self, group: u32) -> bool {
+        group != SYSTEM_GROUP && !self.catalogue.has_recent_system_rows()
     }
 
     /// Decides by the facts that this node has now; `None` if it does not lead the group.
@@ -188,7 +195,8 @@ impl MembershipDriver {
     }
 
     /// Transfers the leadership to the node that the group is assigned to, so that leaderships are spread
-    /// over the nodes, and none is with a node whose disk is full or slow.
+    /// over the nodes, and none is with a node whose disk is full or slow, or whose rows of the system group
+    /// are old.
     async fn spread_leader(&self, members: &GroupMembers, sets: &SetRows) -> Result<(), ChangeMembersError> {
         let own = self.catalogue.node();
         let load = |node| if node == own { Some(self.services.load()) } else { self.probes.load(node) };

@@ -163,6 +163,7 @@ impl NodeServices {
             is_slow: Some(self.catalogue.is_log_slow() || space.is_some_and(|space| space.is_slow)),
             lacks_duty: Some(self.lacks_duty.load(Ordering::Acquire)),
             lacks_groups: Some(!self.has_all_groups()),
+            has_old_rows: Some(!self.catalogue.has_recent_system_rows()),
         }
     }
 

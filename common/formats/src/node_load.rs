@@ -48,13 +48,18 @@ pub struct NodeLoad {
     /// an answer of an earlier version, which knows no sets.
     #[prost(bool, optional, tag = "8")]
     pub lacks_groups: Option<bool>,
+    /// True if no majority has confirmed the node's rows of the system group for 10 s; absent in an answer of
+    /// an earlier version.
+    #[prost(bool, optional, tag = "9")]
+    pub has_old_rows: Option<bool>,
 }
 
 impl NodeLoad {
-    /// True if the node should lead groups: its disk is neither full nor slow, as far as it states.
+    /// True if the node should lead groups: its disk is neither full nor slow, and its rows of the system
+    /// group are recent, as far as it states. A leader with old rows does not receive that its group moves.
     #[must_use]
     pub fn can_lead(&self) -> bool {
-        self.is_full != Some(true) && self.is_slow != Some(true)
+        [self.is_full, self.is_slow, self.has_old_rows].iter().all(|fault| *fault != Some(true))
     }
 
     /// True if the node can do the work of the duty node, as far as it states. The work needs the rows of all
@@ -147,13 +152,14 @@ mod tests {
             is_slow: Some(false),
             lacks_duty: Some(true),
             lacks_groups: Some(true),
+            has_old_rows: Some(false),
         };
         let answer = PingAnswer { is_serving: true, load: Some(load) };
         // Serves; format 1; used_bytes, free_bytes, applied, clock_ms, is_full, is_slow, lacks_duty,
-        // lacks_groups.
-        let bytes =
-            [1, 1, 1 << 3, 5, 2 << 3, 0, 3 << 3, 7, 4 << 3, 9, 5 << 3, 1, 6 << 3, 0, 7 << 3, 1, 8 << 3, 1];
-        assert_eq!(answer.encode_answer(), bytes.as_slice());
+        // lacks_groups, has_old_rows.
+        let fields = [(1, 5), (2, 0), (3, 7), (4, 9), (5, 1), (6, 0), (7, 1), (8, 1), (9, 0)];
+        let fields = fields.into_iter().flat_map(|(tag, value)| [tag << 3, value]);
+        assert_eq!(answer.encode_answer(), [1, 1].into_iter().chain(fields).collect::<Vec<u8>>());
         assert_eq!(PingAnswer::decode_answer(&answer.encode_answer()), Ok(answer));
         let gateway = PingAnswer { is_serving: false, load: Some(NodeLoad::default()) };
         assert_eq!(gateway.encode_answer(), [0, 1].as_slice(), "no answer of an earlier version");
@@ -161,10 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_or_slow_node_should_not_lead() {
-        let of = |is_full, is_slow| NodeLoad { is_full, is_slow, ..NodeLoad::default() }.can_lead();
-        assert!(of(None, None) && of(Some(false), Some(false)), "an earlier version states neither");
-        assert!(!of(Some(true), None) && !of(Some(false), Some(true)));
+    fn a_node_that_is_full_or_slow_or_has_old_rows_should_not_lead() {
+        let of = |is_full, is_slow, has_old_rows| {
+            NodeLoad { is_full, is_slow, has_old_rows, ..NodeLoad::default() }.can_lead()
+        };
+        let (yes, no) = (Some(true), Some(false));
+        assert!(of(None, None, None) && of(no, no, no), "an earlier version states nothing");
+        assert!(!of(yes, None, None) && !of(no, yes, no) && !of(no, no, yes));
     }
 
     #[test]
