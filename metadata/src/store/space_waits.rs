@@ -5,8 +5,8 @@
 //! begins a new write-ahead log, so what it refused can be repeated. Nothing that waits is acknowledged:
 //! after a power loss the store is as of its last sync. Other failures are not repeated.
 //!
-//! A write is repeated until it succeeds, before a flush is. RocksDB queues each flush, and its recovery waits
-//! until none is queued: repeated flushes would delay it for ever.
+//! A write is repeated until it succeeds, before a flush is. RocksDB queues each flush, and its recovery
+//! waits until none is queued: repeated flushes would delay it for ever.
 
 use crate::store_error::StoreError;
 use mlgw_common::time::{Instant, block_for};
