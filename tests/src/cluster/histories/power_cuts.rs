@@ -26,6 +26,8 @@ use crate::seed::{Rng, seeded_rng};
 const JOINING: usize = 2;
 /// Name of its directory on each disk.
 const DIRECTORY: &str = "node-2";
+/// Pause before a join that was refused because there are too many.
+const LIMITED: Duration = Duration::from_secs(1);
 /// Cuts during the first start of a node.
 const CUTS_OF_START: u64 = 3;
 /// Longest time of a start before the power fails, in milliseconds.
@@ -88,6 +90,16 @@ fn assert_joined(joined: (String, Option<i32>), what: &str) {
     assert_eq!(status, Some(0), "{what}: {output}");
 }
 
+/// Repeats a join until the cluster accepts so many.
+fn join_again(cluster: &TestCluster, member: &TestMember, token: &str, what: &str) {
+    let mut joined = cluster.run_join(member, token, "storage");
+    while joined.0.contains("too many requests to join") {
+        block_for(LIMITED);
+        joined = cluster.run_join(member, token, "storage");
+    }
+    assert_joined(joined, what);
+}
+
 /// Asserts that a directory is that of the node which has joined.
 fn assert_node(member: &TestMember, what: &str) {
     let text = fs::read_to_string(member.setup.data_dir.join("node.json")).expect("read");
@@ -119,7 +131,7 @@ fn a_power_cut_at_any_sync_of_a_join_leaves_no_node_or_the_node_and_a_repeated_j
         }
         // Before the request the cluster does not know the key, which may be lost then.
         if cut.at >= recorded.asked {
-            assert_joined(cluster.run_join(&member, &token, "storage"), &format!("{cut:?}"));
+            join_again(&cluster, &member, &token, &format!("{cut:?}"));
             assert_node(&member, &format!("{cut:?}"));
         }
         assert_eq!(node_ids(&cluster), [FIRST, JOINING], "{cut:?}: no other node has joined");
