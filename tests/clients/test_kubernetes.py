@@ -165,14 +165,6 @@ def test_the_server_accepts_the_settings_of_every_container(manifests):
             assert given == ports_of(one)
 
 
-def test_the_example_for_systemd_is_valid():
-    example = FOLDER.parent / "systemd" / "cluster.toml"
-    checked = subprocess.run(
-        [os.environ["MLGW_BIN"], "config", "check", str(example)], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
 def test_a_grace_period_covers_the_drain_of_requests(manifests):
     for one in manifests.of("StatefulSet"):
         # s3.shutdown_delay 5s, drain_timeout 30s, the hand-over of leaderships 5s, and the syncs.

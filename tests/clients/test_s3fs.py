@@ -4,6 +4,7 @@ import pytest
 import s3fs
 
 from content import content, small_objects
+from retry_table import RetryRow
 from server import ACCESS_KEY, SECRET_KEY
 
 
@@ -61,3 +62,13 @@ def test_exclusive_creation_and_metadata(fs, bucket):
     fs.put_tags(f"{bucket}/k", {"split": "train"})
     assert fs.get_tags(f"{bucket}/k") == {"split": "train"}
     assert fs.url(f"{bucket}/k").startswith("http")
+
+
+def test_the_defaults_are_those_of_the_table():
+    row = RetryRow("s3fs")
+    assert s3fs.__version__.startswith(f"{row.version}.")
+    assert f"up to {s3fs.S3FileSystem.retries} times" in row.repeats
+    assert row.limits == (
+        f"{s3fs.S3FileSystem.connect_timeout} s to connect, {s3fs.S3FileSystem.read_timeout} s without a byte"
+    )
+    assert TimeoutError in s3fs.core.S3_RETRYABLE_ERRORS

@@ -14,6 +14,7 @@
 //! - `kills`: each storage node is killed while clients use all nodes;
 //! - `appends`: open segments are replicated: nodes are killed, paused or lose their disk during writes;
 //! - `replicas`: sealed segments are copied to every storage node, repaired there and removed;
+//! - `residency`: the bytes of a dataset by node;
 //! - `certificates`: the authority of the certificates of nodes is replaced;
 //! - `disks`: the disk of the segments of a running node is lost and replaced;
 //! - `leaving`: nodes are drained and removed, or lost and removed;
@@ -65,6 +66,7 @@ mod policies;
 mod recovery;
 mod refusals;
 mod replicas;
+mod residency;
 mod restarts;
 mod rows;
 mod segment_files;

@@ -2,6 +2,8 @@
 
 mod authority;
 mod leaving;
+#[cfg(test)]
+mod operations_page;
 mod sets;
 mod upgrade;
 
@@ -201,8 +203,8 @@ fn node_row(node: &ClusterNodeInfo) -> Vec<String> {
     let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| ByteSize(bytes).human());
     vec![
         node.id.to_string(),
-        node.name.clone(),
-        node.address.clone(),
+        or_dash(node.name.clone()),
+        or_dash(node.address.clone()),
         node.role.to_string(),
         node.state.to_string(),
         answers.to_owned(),
@@ -213,13 +215,14 @@ fn node_row(node: &ClusterNodeInfo) -> Vec<String> {
     ]
 }
 
-/// Formats a group. Its leader alone knows the members.
+/// Returns the text of a cell: `-` if it is empty.
+fn or_dash(cell: String) -> String {
+    if cell.is_empty() { "-".to_owned() } else { cell }
+}
+
+/// Formats a group. Its leader alone knows the members, and a group has at least one voter.
 fn group_row(group: &ClusterGroupInfo) -> Vec<String> {
     let leader = group.leader.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
-    if group.members.is_empty() {
-        let unknown = || "-".to_owned();
-        return vec![group.id.to_string(), leader, unknown(), unknown(), unknown()];
-    }
     let of_part = |part: ClusterMemberPart| {
         let members = group.members.iter().filter(|member| member.part == part);
         members.map(|member| member.node.to_string()).collect::<Vec<_>>().join(", ")
@@ -232,9 +235,9 @@ fn group_row(group: &ClusterGroupInfo) -> Vec<String> {
     vec![
         group.id.to_string(),
         leader,
-        of_part(ClusterMemberPart::Voter),
-        of_part(ClusterMemberPart::Learner),
-        behind.collect::<Vec<_>>().join(", "),
+        or_dash(of_part(ClusterMemberPart::Voter)),
+        or_dash(of_part(ClusterMemberPart::Learner)),
+        or_dash(behind.collect::<Vec<_>>().join(", ")),
     ]
 }
 
@@ -413,6 +416,21 @@ mod tests {
         let whole = ClusterCopiesInfo { below_segments: 0, below_bytes: 0, ..copies };
         assert_eq!(shown(false, whole), "3 of each of 120 sealed segments (3.0 GiB)");
         assert!(show(&ClusterInfo { copies, ..cluster() }).contains("open         no segments\n"));
+    }
+
+    #[test]
+    fn a_cell_without_a_value_is_a_dash() {
+        let mut cluster = cluster();
+        (cluster.nodes[0].name, cluster.nodes[1].address) = (String::new(), String::new());
+        cluster.groups[0].members.truncate(1);
+        let text = show(&cluster);
+        for expected in [
+            "1     -     10.0.0.1:9002  storage  ",
+            "2     n2    -              gateway  ",
+            "0      1        1       -         -\n",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
     }
 
     #[test]

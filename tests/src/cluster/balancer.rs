@@ -1,5 +1,6 @@
-//! haproxy in front of the storage nodes, with the configuration of `deploy/haproxy`: requests are spread
-//! over the nodes, a node stops without a failed request, and after the loss of another one clients go on.
+//! haproxy in front of the storage nodes, with both variants of the configuration in `deploy/haproxy`: one
+//! reads HTTP, and one passes connections on with a header of the PROXY protocol. Requests are spread over the
+//! nodes, a node stops without a failed request, and after the loss of another one no request fails any more.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,6 +29,45 @@ const OBJECTS: usize = 20;
 /// Reads among which each node in use serves some.
 const READS: usize = 60;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Where the section of the shipped configuration begins that is instead of `s3` and `mlgw`, as a comment.
+const CONNECTIONS_SECTION: &str = "\n# Instead of the frontend and the backend above";
+
+/// What haproxy passes on: the variants of the shipped configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passing {
+    /// Requests, with `X-Forwarded-For`.
+    Requests,
+    /// Connections, with a header of the PROXY protocol, version 2.
+    Connections,
+}
+
+impl Passing {
+    /// Returns the shipped configuration of this variant.
+    fn shipped(self) -> String {
+        let shipped = std::fs::read_to_string(Path::new(CONFIGURATION)).expect("it is in this repository");
+        let (requests, connections) = shipped.split_once(CONNECTIONS_SECTION).expect("it has both variants");
+        match self {
+            Self::Requests => requests.to_owned(),
+            Self::Connections => {
+                let (before, rest) = requests.split_once("\nfrontend s3\n").expect("a frontend");
+                let (_, status) = rest.split_once("\nfrontend status\n").expect("a frontend");
+                // A line of prose has one space after the `#`, and a line of the configuration none or four.
+                let lines = connections.lines().filter_map(|line| line.strip_prefix('#'));
+                let is_setting = |line: &&str| line.starts_with("    ") || !line.starts_with(' ');
+                let lines: Vec<&str> = lines.filter(is_setting).collect();
+                format!("{before}\nfrontend status\n{status}\n{}\n", lines.join("\n"))
+            }
+        }
+    }
+
+    /// Options of the servers in this variant.
+    const fn options(self) -> &'static str {
+        match self {
+            Self::Requests => "",
+            Self::Connections => " send-proxy-v2",
+        }
+    }
+}
 
 /// Settings of nodes behind haproxy.
 fn behind_haproxy(setup: ServerSetup) -> ServerSetup {
@@ -43,12 +83,12 @@ struct LoadBalancer {
 
 impl LoadBalancer {
     /// Starts haproxy in front of the storage nodes of a cluster.
-    fn start(cluster: &TestCluster) -> Self {
+    fn start(cluster: &TestCluster, passing: Passing) -> Self {
         let Some(haproxy) = std::env::var_os("MLGW_HAPROXY") else {
             panic!("MLGW_HAPROXY does not name a haproxy; tests/steps/rust-tests system installs one");
         };
         let (s3, status) = (unused_address(), unused_address());
-        let file = cluster.file("haproxy.cfg", &configuration(cluster, s3, status));
+        let file = cluster.file("haproxy.cfg", &configuration(cluster, passing, s3, status));
         let child = Command::new(haproxy).args(["-db", "-f", &file]).stdin(Stdio::null()).spawn();
         let balancer = Self { child: child.expect("haproxy runs"), s3, status };
         for id in STORAGE {
@@ -82,8 +122,8 @@ impl Drop for LoadBalancer {
 }
 
 /// Returns the shipped configuration with the addresses of a test, without the user of the process.
-fn configuration(cluster: &TestCluster, s3: SocketAddr, status: SocketAddr) -> String {
-    let shipped = std::fs::read_to_string(Path::new(CONFIGURATION)).expect("it is in this repository");
+fn configuration(cluster: &TestCluster, passing: Passing, s3: SocketAddr, status: SocketAddr) -> String {
+    let (shipped, options) = (passing.shipped(), passing.options());
     let mut text = String::new();
     for line in shipped.lines().filter(|line| !line.contains(" user ") && !line.contains(" group ")) {
         text += line;
@@ -96,8 +136,8 @@ fn configuration(cluster: &TestCluster, s3: SocketAddr, status: SocketAddr) -> S
     for id in STORAGE {
         let node = cluster.process(id);
         changed.push((
-            format!("    server node-{id} 10.0.0.{id}:9000 check port 9101\n"),
-            format!("    server node-{id} {} check port {}\n", node.s3, node.admin.port()),
+            format!("    server node-{id} 10.0.0.{id}:9000 check port 9101{options}\n"),
+            format!("    server node-{id} {} check port {}{options}\n", node.s3, node.admin.port()),
         ));
     }
     for (from, to) in changed {
@@ -170,16 +210,33 @@ async fn store_and_read(client: &S3TestClient, key: &str) -> Result<(), String> 
     }
 }
 
-/// Returns the nodes that serve reads of an object through haproxy.
+/// Returns the nodes that serve reads of an object through haproxy, each on a connection of its own.
 fn serving_nodes(cluster: &TestCluster, balancer: &LoadBalancer, key: &str) -> BTreeSet<usize> {
-    let client = balancer.client();
     cluster.block_on(async {
         let mut nodes = BTreeSet::new();
         for _ in 0..READS {
-            nodes.insert(node_of(&client.get(BUCKET, key).await.expect("read")));
+            nodes.insert(node_of(&balancer.client().get(BUCKET, key).await.expect("read")));
         }
         nodes
     })
+}
+
+/// Kills a node, and asserts that no request fails any more when haproxy has found that and every group has
+/// a leader again.
+fn no_request_fails_after_a_loss(cluster: &mut TestCluster, balancer: &LoadBalancer) {
+    let client = BalancedClient::start(cluster, balancer, "killed");
+    client.until_more();
+    cluster.kill(KILLED);
+    client.until_more();
+    wait_until("haproxy finds that the node is lost", || balancer.state_of(KILLED) == "DOWN");
+    cluster.until_led();
+    client.until_more();
+    // Requests to the lost node have failed, and some others until its groups had new leaders.
+    eprintln!("failed requests: {:#?}", client.end(cluster));
+    let client = BalancedClient::start(cluster, balancer, "after");
+    client.until_more();
+    client.until_more();
+    assert_eq!(client.end(cluster), Vec::<String>::new(), "the other nodes serve everything");
 }
 
 #[test]
@@ -191,7 +248,7 @@ fn behind_haproxy_a_node_stops_without_a_failed_request_and_another_one_is_lost(
     cluster.set(STOPPED, "s3.shutdown_delay", "1h");
     cluster.start(STOPPED);
     cluster.until_settled();
-    let balancer = LoadBalancer::start(&cluster);
+    let balancer = LoadBalancer::start(&cluster, Passing::Requests);
     let client = BalancedClient::start(&cluster, &balancer, "stopped");
     client.until_more();
     assert_eq!(serving_nodes(&cluster, &balancer, "stopped-0"), STORAGE.into());
@@ -205,25 +262,40 @@ fn behind_haproxy_a_node_stops_without_a_failed_request_and_another_one_is_lost(
     cluster.until_stopped(STOPPED);
     client.until_more();
     assert_eq!(client.end(&cluster), Vec::<String>::new(), "a stop fails no request");
-    the_clients_are_logged(&cluster);
+    // haproxy states no port.
+    assert_eq!(logged_clients(&cluster), [SocketAddr::from((CLIENT, 0))].into());
 
     // haproxy does not have the new addresses of this node, which votes and stores replicas again.
     cluster.start(STOPPED);
     cluster.until_settled();
-    let client = BalancedClient::start(&cluster, &balancer, "killed");
-    client.until_more();
-    cluster.kill(KILLED);
-    client.until_more();
-    wait_until("haproxy finds that the node is lost", || balancer.state_of(KILLED) == "DOWN");
-    client.until_more();
-    // Requests to the lost node have failed, and some others until its groups had new leaders.
-    eprintln!("failed requests: {:#?}", client.end(&cluster));
+    no_request_fails_after_a_loss(&mut cluster, &balancer);
 }
 
-/// Asserts that the node that has stopped has logged the address of the clients, and not that of haproxy.
-fn the_clients_are_logged(cluster: &TestCluster) {
+#[test]
+fn haproxy_passes_connections_on_with_the_addresses_of_the_clients() {
+    let mut cluster = TestCluster::three_with(behind_haproxy);
+    for id in STORAGE {
+        cluster.set(id, "s3.proxy_protocol", "true");
+    }
+    cluster.restart(&STORAGE);
+    cluster.until_settled();
+    let balancer = LoadBalancer::start(&cluster, Passing::Connections);
+    let client = BalancedClient::start(&cluster, &balancer, "passed-on");
+    client.until_more();
+    assert_eq!(client.end(&cluster), Vec::<String>::new());
+    assert_eq!(serving_nodes(&cluster, &balancer, "passed-on-0"), STORAGE.into());
+    let direct = cluster.block_on(cluster.client(STOPPED).get(BUCKET, "passed-on-0"));
+    assert!(direct.is_err(), "a connection without the header is refused");
+
+    no_request_fails_after_a_loss(&mut cluster, &balancer);
+    cluster.stop(STOPPED);
+    let logged = logged_clients(&cluster);
+    assert!(!logged.is_empty() && logged.iter().all(|from| from.ip() == IpAddr::V4(CLIENT)), "{logged:?}");
+}
+
+/// Returns the addresses that a node that has stopped has logged: those of clients, and not that of haproxy.
+fn logged_clients(cluster: &TestCluster) -> BTreeSet<SocketAddr> {
     let logged = lines(&cluster.member(STOPPED).setup.data_dir);
     let from = |line: &serde_json::Value| line["from"].as_str().and_then(|from| from.parse().ok());
-    let clients: BTreeSet<SocketAddr> = logged.iter().filter_map(from).collect();
-    assert_eq!(clients, [SocketAddr::from((CLIENT, 0))].into());
+    logged.iter().filter_map(from).collect()
 }

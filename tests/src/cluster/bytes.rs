@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::five::{assert_returns, command, grow, nodes_of_groups, put_in, rebalance, small_segments};
+use super::five::{
+    assert_returns, command, grow, metric, nodes_of_groups, put_in, rebalance, small_segments,
+};
 use super::segment_files::{MINUTELY_MAX, segment_files};
 use super::testbed::{FIRST, SPREAD, STORAGE, TestCluster, assert_reads_before, wait_at_most, wait_until};
 use crate::server::ServerSetup;
@@ -60,6 +62,9 @@ fn until_followed(cluster: &TestCluster) {
         let copies = cluster.view(FIRST).copies;
         (copies.below_segments, copies.off_set_segments) == (0, 0)
     });
+    for name in ["mlgw_off_set_bytes", "mlgw_segments_off_set"] {
+        wait_until(&format!("{name} is 0"), || metric(cluster, name) < 0.5);
+    }
     let (output, status) = command(cluster, FIRST, &["rebalance", "--status"]);
     assert!(status == Some(0) && !output.contains("to move to the nodes"), "{output}");
 }
@@ -110,7 +115,8 @@ fn assert_all_read(cluster: &TestCluster, nodes: usize) {
 fn bytes_follow_their_groups_to_new_nodes_and_the_former_nodes_get_space() {
     let mut cluster = three();
     let before = disk_bytes(&cluster, &STORAGE);
-    grow(&mut cluster);
+    let peaks = grow(&mut cluster);
+    assert!(peaks.off_set_bytes > 0.5, "the metric of bytes that follow, meanwhile: {peaks:?}");
     until_followed(&cluster);
     let nodes = assert_on_nodes_of_sets(&cluster);
     assert!(nodes.contains(&4) || nodes.contains(&5), "a new node has bytes: {nodes:?}");

@@ -10,9 +10,12 @@ use serde_json::Value;
 
 use super::testbed::{FIRST, STORAGE, TestCluster, assert_reads, assert_reads_before, put, wait_until};
 use super::writers::{TestWriter, assert_all_stored};
+use crate::observability::scrape::Scrape;
 
 /// The node that is down.
 const DOWN: usize = 3;
+/// Seconds of a day. A certificate lasts 365 of them.
+const DAY: f64 = 86_400.0;
 
 /// Runs `mlgw cluster …` against a node, and returns its output.
 fn run(cluster: &TestCluster, node: usize, words: &[&str]) -> String {
@@ -43,10 +46,18 @@ fn assert_reads_all(cluster: &TestCluster, node: usize) {
     cluster.block_on(assert_reads_before(&client));
 }
 
+/// Asserts that a node exposes the remaining time of a certificate that was signed today.
+fn assert_lasts_a_year(cluster: &TestCluster, node: usize) {
+    let scrape = Scrape::of(cluster.process(node));
+    let days = scrape.sum("mlgw_cluster_certificate_remaining_seconds", &[]) / DAY;
+    assert!((364.0..=365.0).contains(&days), "node {node}: {days} days");
+}
+
 #[test]
 fn the_authority_is_replaced_while_clients_write() {
     let mut cluster = TestCluster::whole();
     let nodes = cluster.ids();
+    nodes.iter().for_each(|node| assert_lasts_a_year(&cluster, *node));
     let old = authorities(&cluster, FIRST).remove(0);
     let writers: Vec<TestWriter> =
         STORAGE.iter().map(|node| TestWriter::start(&cluster, *node, "rotation")).collect();
@@ -64,6 +75,7 @@ fn the_authority_is_replaced_while_clients_write() {
     // New connections, with the new certificates alone.
     cluster.restart(&nodes);
     for node in nodes {
+        assert_lasts_a_year(&cluster, node);
         assert_all_stored(&cluster, node, &stored);
         assert_eq!(cluster.view(node).authority_change.map(|change| change.authority), None);
     }

@@ -34,7 +34,7 @@ const LARGE: [(&str, TestContent); 2] = [
 const WRITE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Settings for many segments. Segments without references are soon removed.
-fn small_segments(setup: ServerSetup) -> ServerSetup {
+pub(super) fn small_segments(setup: ServerSetup) -> ServerSetup {
     setup
         .with("hot.segment_bytes", "4MiB")
         .with("hot.compact_interval", "100ms")
@@ -147,6 +147,27 @@ fn a_damaged_copy_on_any_node_is_repaired_from_another_one() {
 }
 
 #[test]
+fn a_segment_that_is_damaged_on_all_nodes_that_answer_is_suspect_until_another_one_returns() {
+    const GOOD: usize = 3;
+    let mut cluster = TestCluster::three_with(small_segments);
+    put_large(&cluster);
+    seal_open_segments(&mut cluster);
+    until_copied(&cluster, &STORAGE);
+    damage_all_but(&mut cluster, GOOD);
+    // The node with the duty alone exposes the number.
+    let suspects = |cluster: &TestCluster| -> f64 {
+        let running = cluster.running().into_iter();
+        running.map(|id| Scrape::of(cluster.process(id)).sum("mlgw_segments_suspect", &[])).sum()
+    };
+    wait_at_most(MINUTELY_MAX, "a segment is suspect", || suspects(&cluster) > 0.5);
+    let (output, _) = cluster.member(FIRST).setup.command(&["cluster", "status"]);
+    assert!(output.contains(" with a suspect copy\n"), "{output}");
+    cluster.start(GOOD);
+    until_copied(&cluster, &STORAGE);
+    wait_until("no segment is suspect", || suspects(&cluster) < 0.5);
+}
+
+#[test]
 fn a_node_that_lost_its_segments_gets_them_again() {
     const LOST: usize = 3;
     let mut cluster = TestCluster::three_with(small_segments);
@@ -216,8 +237,20 @@ fn a_node_that_is_killed_while_it_copies_continues() {
     assert_eq!(names_with(&cluster, KILLED, ".copying"), Vec::<String>::new(), "unfinished copies");
 }
 
+/// Kills all storage nodes, damages the same bytes on all but one of them, and starts these.
+pub(super) fn damage_all_but(cluster: &mut TestCluster, good: usize) {
+    STORAGE.into_iter().for_each(|id| cluster.kill(id));
+    let bad = || STORAGE.into_iter().filter(|id| *id != good);
+    for id in bad() {
+        flip_byte_of_longest(cluster, id);
+        make_scrub_due(cluster, id);
+    }
+    bad().for_each(|id| cluster.spawn(id));
+    bad().for_each(|id| cluster.until_ready(id));
+}
+
 /// Stores the large objects, through the running nodes in turn.
-fn put_large(cluster: &TestCluster) {
+pub(super) fn put_large(cluster: &TestCluster) {
     let clients = cluster.clients();
     cluster.block_on(async {
         for ((key, content), client) in LARGE.into_iter().zip(clients.iter().cycle()) {
@@ -228,7 +261,7 @@ fn put_large(cluster: &TestCluster) {
 
 /// Stops and starts all storage nodes in turn. The stop of a node seals its segments, and nothing is written
 /// afterwards.
-fn seal_open_segments(cluster: &mut TestCluster) {
+pub(super) fn seal_open_segments(cluster: &mut TestCluster) {
     let mut ids = cluster.running();
     ids.retain(|id| STORAGE.contains(id));
     cluster.restart(&ids);

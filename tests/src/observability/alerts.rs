@@ -360,8 +360,8 @@ fn in_the_prefix_of_another() -> Vec<AlertStory> {
     vec![AlertStory::of_condition(&["MlgwUpstreamNotOwned"], before, after)]
 }
 
-/// Stops one of three nodes and seals segments that have two copies then. A damaged copy would be repaired
-/// from another node, so the number of those is synthetic.
+/// Stops one of three nodes and seals segments that have two copies then. The tests of the cluster scrape the
+/// number of suspect segments while two of three copies are damaged; here it is synthetic.
 fn with_missing_copies() -> Vec<AlertStory> {
     let mut cluster = TestCluster::three();
     let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));
@@ -403,8 +403,8 @@ fn with_a_lost_disk() -> Vec<AlertStory> {
     vec![AlertStory::of_condition(&["MlgwSegmentDirectoryRefused"], before, scrape())]
 }
 
-/// Stops two of three nodes. A clock that deviates and a group that moves are caused by the tests of the
-/// cluster, and a certificate would have to be eleven months old, so these are synthetic.
+/// Stops two of three nodes. The tests of the cluster scrape a clock that deviates, a group that moves and
+/// the remaining time of a new certificate; here these values are synthetic.
 fn without_a_majority() -> Vec<AlertStory> {
     let mut cluster = TestCluster::three();
     let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));

@@ -7,6 +7,11 @@ use crate::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{ClusterAuthorityChange, ClusterInfo, ClusterNodeInfo};
 
+/// Printed when a replacement has begun.
+pub(super) const BEGUN: &str = "The nodes replace the authority of the cluster and their certificates by \
+                                themselves. `mlgw cluster status` shows the progress, and which nodes it \
+                                waits for.";
+
 /// Begins to replace the authority of the cluster.
 ///
 /// # Errors
@@ -15,9 +20,7 @@ pub async fn rotate_ca(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     let path = format!("{CLUSTER}/authority/rotate");
     let change: ClusterAuthorityChange = client.call(Method::POST, &path, None::<&()>).await?;
-    let sentence = "The nodes replace the authority of the cluster and their certificates by themselves. \
-                    `mlgw cluster status` shows the progress, and which nodes it waits for.";
-    out.done(&change, sentence)
+    out.done(&change, BEGUN)
 }
 
 /// Describes the authority of the cluster.

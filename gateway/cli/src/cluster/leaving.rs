@@ -26,10 +26,13 @@ pub async fn drain(global: &Global, out: Out, node: u64, to_copies: Option<u64>)
     let client = Client::new(discover::target(global)?)?;
     let request = DrainNodeRequest { to_copies };
     let changed: ClusterNodeChange = client.call(Method::POST, &path(node, "drain"), Some(&request)).await?;
-    let sentence = format!(
+    out.done(&changed, &draining(node))
+}
+
+pub(super) fn draining(node: u64) -> String {
+    format!(
         "Node {node} is draining: other nodes copy its segments. `mlgw cluster status` shows the progress."
-    );
-    out.done(&changed, &sentence)
+    )
 }
 
 /// Ends the draining of a node.
@@ -73,12 +76,16 @@ pub async fn replace(
     let changed: ClusterNodeChange = client.call(Method::POST, &path(old, "replace"), Some(&request)).await?;
     let sentence = match options.is_lost {
         true => format!("Node {old} is {}. Node {new} gets its copies.", of_state(changed.state)),
-        false => format!(
-            "Node {old} is draining, and is removed by itself when other nodes have its segments. `mlgw \
-             cluster status` shows the progress."
-        ),
+        false => replacing(old),
     };
     out.done(&changed, &sentence)
+}
+
+pub(super) fn replacing(old: u64) -> String {
+    format!(
+        "Node {old} is draining, and is removed by itself when other nodes have its segments. `mlgw cluster \
+         status` shows the progress."
+    )
 }
 
 fn of_state(state: ClusterNodeState) -> &'static str {
@@ -103,7 +110,7 @@ fn confirm_id(node: u64, options: RemoveOptions, global: &Global) -> Result<(), 
     }
 }
 
-fn question(node: u64, options: RemoveOptions) -> String {
+pub(super) fn question(node: u64, options: RemoveOptions) -> String {
     match options.is_lost {
         true => format!(
             "Remove node {node} for ever? What only it has is lost, and its data directory can never be used \

@@ -22,7 +22,7 @@ pub async fn rebalance(global: &Global, out: Out) -> Result<(), CliError> {
     out.done(&change, begun(change))
 }
 
-const fn begun(change: ClusterRebalanceChange) -> &'static str {
+pub(super) const fn begun(change: ClusterRebalanceChange) -> &'static str {
     match change.already_running {
         true => {
             "A rebalance is running already, and goes on. `mlgw cluster rebalance --status` shows the \
