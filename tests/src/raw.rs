@@ -2,13 +2,21 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::{Method, Request};
+use mlgw_common::time::sleep;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::s3::{ClientBody, S3TestClient, full_body};
+
+/// Pause between two pieces of a body that is read slowly.
+const PIECE_PAUSE: Duration = Duration::from_millis(100);
+/// Such pauses in a second.
+const PIECES_PER_SECOND: usize = 10;
 
 /// A request on a connection of its own, and its response.
 pub(crate) struct RawExchange {
@@ -102,6 +110,27 @@ impl RawExchange {
         let before = body.len();
         body.resize(answer.content_length(), 0);
         self.reader.read_exact(&mut body[before..]).await?;
+        Ok(body)
+    }
+}
+
+impl RawExchange {
+    /// Reads the rest of a response's body, at most so many bytes a second, and returns the whole body.
+    /// `progress` has the bytes that were read so far.
+    pub(crate) async fn read_rest_slowly(
+        &mut self,
+        answer: &RawHttpResponse,
+        bytes_per_second: usize,
+        progress: &AtomicUsize,
+    ) -> std::io::Result<Vec<u8>> {
+        let (mut body, length) = (answer.body.clone(), answer.content_length());
+        while body.len() < length {
+            let before = body.len();
+            body.resize(length.min(before + bytes_per_second / PIECES_PER_SECOND), 0);
+            self.reader.read_exact(&mut body[before..]).await?;
+            progress.store(body.len(), Ordering::Relaxed);
+            sleep(PIECE_PAUSE).await;
+        }
         Ok(body)
     }
 }

@@ -581,12 +581,22 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::super::suite_tests::parts;
-    use super::{Group, GroupError, GroupLog, GroupParts};
+    use super::{Group, GroupError, GroupLog, GroupParts, gathered_config, lone_voter_config, member_config};
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
     use mlgw_formats::log_types::Leadership;
     use openraft::storage::RaftLogStorage as _;
     use std::sync::Arc;
+
+    #[test]
+    fn only_a_lone_voter_leads_after_a_restart_without_an_election() {
+        for config in [member_config(), gathered_config()] {
+            assert_eq!(config.enable_leader_restore, Some(false));
+            assert_eq!(config.enable_pre_vote, Some(true));
+        }
+        // openraft restores a leader unless it is told otherwise.
+        assert_eq!(lone_voter_config().enable_leader_restore, None);
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_command_does_not_enter_the_log_of_a_later_term() {

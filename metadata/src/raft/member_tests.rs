@@ -1,6 +1,6 @@
 //! Three groups of three members in one process: leaders are killed and isolated while clients write and
-//! read through any member. `MLGW_LEADER_KILLS` sets the number of rounds. Each waits for an election, so a
-//! full test run has more of them than a quick one.
+//! read through any member. `MLGW_LEADER_KILLS` sets the number of groups whose leader is killed. Each kill
+//! waits for an election, so a full test run has more of them than a quick one.
 
 use super::error::GroupError;
 use super::group::{Group, GroupParts, member_config};
@@ -38,6 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Longest time in which the groups have to make progress with two of three members.
 const PROGRESS_MAX: Duration = Duration::from_secs(60);
+
+/// In one of so many rounds a leader is isolated, in the others killed.
+const ISOLATION_EVERY: u32 = 5;
 
 /// Acknowledged writes of every group that count as progress.
 const PROGRESS: u64 = 10;
@@ -226,12 +229,15 @@ async fn start_cluster(dir: &Path) -> Arc<Cluster> {
     cluster
 }
 
-/// Kills or isolates the leader of a group, until the others have made progress.
-async fn disturb(cluster: &Cluster, dir: &Path, round: u32) {
+/// Kills or isolates the leader of a group, until the others have made progress. Returns the number of groups
+/// whose leader was killed: the node may lead several.
+async fn disturb(cluster: &Cluster, dir: &Path, round: u32) -> usize {
     let leader = cluster.leader(round % GROUPS).await;
     let node = *leader.raft.node_id();
     drop(leader);
-    let killed = round % 3 < 2;
+    let leads = |group: &u32| cluster.member(node, *group).is_some_and(|member| member.raft.is_leader());
+    let led = (0..GROUPS).filter(leads).count();
+    let killed = round % ISOLATION_EVERY != ISOLATION_EVERY - 1;
     if killed {
         let victim = cluster.nodes.lock().remove(&node).unwrap();
         victim.kill(&cluster.network).await;
@@ -254,6 +260,7 @@ async fn disturb(cluster: &Cluster, dir: &Path, round: u32) {
         cluster.network.rejoin(node);
     }
     cluster.progress().await;
+    if killed { led } else { 0 }
 }
 
 /// Waits until all members have applied the same entries, and compares their states.
@@ -278,7 +285,7 @@ async fn compare_members(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_of_three_survive_the_loss_of_their_leaders() {
-    let rounds = std::env::var("MLGW_LEADER_KILLS").map_or(2, |rounds| rounds.parse().unwrap());
+    let kills = std::env::var("MLGW_LEADER_KILLS").map_or(2, |kills| kills.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let cluster = start_cluster(dir.path()).await;
     let mut clients = Vec::new();
@@ -288,10 +295,13 @@ async fn groups_of_three_survive_the_loss_of_their_leaders() {
             clients.push((group, client, running));
         }
     }
-    for round in 0..rounds {
+    let (mut killed, mut round) = (0, 0);
+    while killed < kills {
         assert!(clients.iter().all(|(_, _, running)| !running.is_finished()), "a client failed");
-        disturb(&cluster, dir.path(), round).await;
+        killed += disturb(&cluster, dir.path(), round).await;
+        round += 1;
     }
+    println!("{killed} leaders were killed in {round} rounds");
     cluster.is_over.store(true, Ordering::Relaxed);
     let mut ends = Vec::new();
     for (group, client, running) in clients {

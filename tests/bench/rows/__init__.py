@@ -3,6 +3,7 @@ need."""
 
 from rows.back import bound_back
 from rows.bound import bound, bound_small
+from rows.cluster.duty import cluster_duty
 from rows.cluster.failures import cluster_kill, cluster_pause, cluster_slow_sync, cluster_wiped
 from rows.cluster.grow import cluster_grow
 from rows.cluster.idle import cluster_idle
@@ -59,6 +60,7 @@ GROUPS = {
     "cluster-parts": cluster_parts,
     "cluster-grow": cluster_grow,
     "cluster-kill": cluster_kill,
+    "cluster-duty": cluster_duty,
     "cluster-pause": cluster_pause,
     "cluster-slow-sync": cluster_slow_sync,
     "cluster-idle": cluster_idle,

@@ -14,6 +14,7 @@
 //! - `recorder`: keys, values and histories of a round;
 //! - `requests`: sends requests, and records their outcomes;
 //! - `load`: the clients;
+//! - `due_work`: what is due by time while clocks jump;
 //! - `links`: relays between the nodes, which hold back bytes;
 //! - `faults`: the schedule of faults;
 //! - `faulty_disk`: the disk below a node, in memory;
@@ -21,6 +22,7 @@
 //! - `round`: one round with its checks;
 //! - `sets`: the checks that differ in a cluster with sets of nodes;
 //! - `schedules`: orders of events that lose data in a cluster without one of the rules for sets;
+//! - `twelve_schedules`: those without one of its other rules;
 //! - `power_cuts`: power cuts under a node that joins;
 //! - `stored`: what the nodes have on their disks afterwards.
 //!
@@ -34,6 +36,7 @@ use self::faults::{CLOCKS_AND_COPIES, DISKS, FaultMix, KILLS, MEMBERS, MIXES, PA
 use self::round::{RelayedCluster, RoundPlan};
 use crate::seed::setting;
 
+mod due_work;
 mod faults;
 mod faulty_disk;
 mod linearize;
@@ -48,9 +51,10 @@ mod round;
 mod schedules;
 mod sets;
 mod stored;
+mod twelve_schedules;
 
 /// Time of the load of a round in each run of the tests.
-const SHORT_LOAD: Duration = Duration::from_secs(16);
+const SHORT_LOAD: Duration = Duration::from_secs(30);
 /// Time of the load of a round of `make nemesis`.
 const LONG_LOAD: Duration = Duration::from_secs(30);
 /// Rounds of `make nemesis`.

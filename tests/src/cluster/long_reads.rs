@@ -1,16 +1,20 @@
 //! Reads that last longer than their object: it is overwritten and deleted through another node while clients
 //! read it slowly, and the node that frees bodies is killed. Every byte arrives, and the space is freed after
-//! the last read has ended.
+//! the last read has ended. Some readers stand still meanwhile. Others read without a pause for a quarter of
+//! an hour, with the default limits of a server, while leaders change.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use mlgw_common::time::timeout;
+use mlgw_common::time::{Instant, timeout};
+use tokio::task::JoinHandle;
 
 use super::segment_files::{MINUTELY_MAX, segment_files, until_copied};
 use super::testbed::{
-    BUCKET, FIRST, STORAGE, SYSTEM_GROUP, TestCluster, node_of_head, until_served, wait_at_most,
+    BUCKET, FIRST, OBJECT_GROUP, STORAGE, SYSTEM_GROUP, TestCluster, node_of_head, until_served, wait_at_most,
 };
 use crate::content::TestContent;
 use crate::raw::{RawExchange, RawHttpResponse};
@@ -32,17 +36,26 @@ const FREED: [(&str, TestContent); 2] = [
 /// Longest time until the rest of a response arrives. It is reached only if something is broken.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// Settings for many segments that are soon removed without references, and for readers that pause.
-fn settings(setup: ServerSetup) -> ServerSetup {
-    setup
-        .with("hot.segment_bytes", "4MiB")
-        .with("hot.compact_interval", "100ms")
-        .with("limits.body_timeout", "10m")
+/// Rate of a read that lasts a quarter of an hour, in bytes per second.
+const TRICKLE: usize = 108 << 10;
+/// Shortest time of such a read. The last megabytes are in buffers of the kernel when it ends for the server.
+const TRICKLE_MIN: Duration = Duration::from_mins(15);
+/// Longest time until a third of such a read has passed, and until it ends.
+const TRICKLE_MAX: Duration = Duration::from_mins(20);
+
+/// Settings for many segments that are soon removed without references.
+fn small_segments(setup: ServerSetup) -> ServerSetup {
+    setup.with("hot.segment_bytes", "4MiB").with("hot.compact_interval", "100ms")
+}
+
+/// The same, for readers that pause.
+fn with_patience(setup: ServerSetup) -> ServerSetup {
+    small_segments(setup).with("limits.body_timeout", "10m")
 }
 
 #[test]
 fn a_slow_read_is_whole_although_its_object_is_overwritten_deleted_and_freed_elsewhere() {
-    let mut cluster = TestCluster::three_with(settings);
+    let mut cluster = TestCluster::three_with(with_patience);
     // No copy of another segment is made from here on.
     until_copied(&cluster, &STORAGE);
     let read_files = put_sealed(&mut cluster, "read", READ);
@@ -75,6 +88,43 @@ fn a_slow_read_is_whole_although_its_object_is_overwritten_deleted_and_freed_els
         let read = client.get(BUCKET, "read").await;
         assert!(read.as_ref().is_err_and(CallFailure::is_not_found), "{read:?}");
     });
+    until_removed(&cluster, &read_files, "the object whose reads have ended");
+}
+
+#[test]
+#[ignore = "takes a quarter of an hour; make deep runs it"]
+fn a_read_of_a_quarter_of_an_hour_is_whole_although_its_object_is_gone() {
+    let mut cluster = TestCluster::three_with(small_segments);
+    until_copied(&cluster, &STORAGE);
+    let read_files = put_sealed(&mut cluster, "read", READ);
+    let begun = Instant::now();
+    let reads: Vec<TrickledRead> =
+        READERS.into_iter().map(|id| SlowRead::begin(&cluster, id).trickle(&cluster)).collect();
+    let client = cluster.client(WRITER);
+    cluster.block_on(async {
+        client.put(BUCKET, "read", full_body("overwritten")).await.expect("stored");
+        client.delete(BUCKET, "read").await.expect("deleted");
+    });
+
+    reads.iter().for_each(|read| read.until_read(READ.length / 3));
+    assert!(cluster.groups_led_by(FIRST).contains(&SYSTEM_GROUP), "the first node frees bodies");
+    cluster.kill(FIRST);
+    cluster.until_led();
+    cluster.start(FIRST);
+    cluster.until_settled();
+
+    reads.iter().for_each(|read| read.until_read(READ.length / 3 * 2));
+    let led = cluster.groups_led_by(FIRST);
+    assert!(led.contains(&OBJECT_GROUP), "it leads the group of the object: {led:?}");
+    // It hands its leaderships over.
+    cluster.restart(&[FIRST]);
+    cluster.until_settled();
+    let stored: BTreeSet<String> = segment_files(&cluster, WRITER).into_keys().collect();
+    assert!(read_files.is_subset(&stored), "the bytes that are read are kept");
+    for read in reads {
+        read.end(&cluster);
+    }
+    assert!(begun.elapsed() >= TRICKLE_MIN, "{:?}", begun.elapsed());
     until_removed(&cluster, &read_files, "the object whose reads have ended");
 }
 
@@ -120,10 +170,46 @@ impl SlowRead {
         })
     }
 
+    /// Reads the rest slowly, in the background.
+    fn trickle(mut self, cluster: &TestCluster) -> TrickledRead {
+        let (id, progress) = (self.id, Arc::new(AtomicUsize::new(0)));
+        let read_so_far = Arc::clone(&progress);
+        let body = cluster
+            .runtime()
+            .spawn(async move { self.exchange.read_rest_slowly(&self.begun, TRICKLE, &read_so_far).await });
+        TrickledRead { id, progress, body }
+    }
+
     /// Reads the rest, and asserts that every byte is that of the object.
     async fn end(mut self) {
         let rest = timeout(END_MAX, self.exchange.read_rest(&self.begun)).await;
         let body = rest.expect("it does not hang").expect("it does not break off");
+        assert_eq!(READ.difference(&body), None, "through node {}", self.id);
+    }
+}
+
+/// A GET whose body is read slowly, without a pause.
+struct TrickledRead {
+    id: usize,
+    /// Bytes read so far.
+    progress: Arc<AtomicUsize>,
+    body: JoinHandle<std::io::Result<Vec<u8>>>,
+}
+
+impl TrickledRead {
+    /// Waits until so many bytes are read.
+    fn until_read(&self, bytes: usize) {
+        wait_at_most(TRICKLE_MAX, &format!("{bytes} bytes are read through node {}", self.id), || {
+            assert!(!self.body.is_finished(), "the read through node {} breaks off", self.id);
+            self.progress.load(Ordering::Relaxed) >= bytes
+        });
+    }
+
+    /// Waits for the end, and asserts that every byte is that of the object.
+    fn end(self, cluster: &TestCluster) {
+        let ended = cluster.block_on(async { timeout(TRICKLE_MAX, self.body).await });
+        let body = ended.expect("it does not hang").expect("the task does not panic");
+        let body = body.expect("it does not break off");
         assert_eq!(READ.difference(&body), None, "through node {}", self.id);
     }
 }

@@ -602,6 +602,11 @@ impl TestCluster {
         member.setup = member.setup.clone().with(key, value);
     }
 
+    /// Gives these settings to nodes that are made from now on.
+    pub(super) fn set_settings(&mut self, settings: NodeSettings) {
+        self.settings = settings;
+    }
+
     /// Adds an upstream to a node, at its next start: a bucket of another server.
     pub(super) fn add_upstream(&mut self, id: usize, name: &str, server: &ServerProcess, bucket: &str) {
         let member = self.member_mut(id);

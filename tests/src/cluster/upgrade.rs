@@ -2,14 +2,16 @@
 //! a node knows the cluster version before only, and stops at everything later.
 //!
 //! The nodes use nothing of the later version until all of them know it, also those that are down. Then the
-//! version rises by itself, and a node of the version before does not start any more. Members that apply the
+//! version rises by itself, a node of the version before does not start any more, and commands of the later
+//! version enter the logs: a fourth node joins, and a rebalance makes sets of nodes. Members that apply the
 //! same log differently would have other rows, so the rows of all nodes are compared.
 
 use std::collections::BTreeSet;
 
+use super::five::{assert_same_rows, group_rows, nodes_of_groups, put_in, rebalance};
 use super::refusals::assert_refused;
-use super::rows::{assert_same_rows, check_store, checked_rows};
-use super::testbed::{FIRST, STORAGE, TestCluster, put, wait_until};
+use super::rows::check_store;
+use super::testbed::{FIRST, SPREAD, STORAGE, TestCluster, TestMember, put, wait_until};
 use super::writers::{TestWriter, WrittenObject, assert_all_stored};
 use crate::server::ServerSetup;
 
@@ -17,6 +19,9 @@ use crate::server::ServerSetup;
 const SWITCH: &str = "test_previous_version";
 /// The node that is upgraded last, and down before.
 const LAST: usize = 3;
+/// The node that joins after the upgrade, and all of them then.
+const JOINING: usize = 4;
+const FOUR: [usize; 4] = [FIRST, 2, LAST, JOINING];
 
 /// Settings of a node of the version before.
 fn previous(setup: ServerSetup) -> ServerSetup {
@@ -62,8 +67,9 @@ fn until_raised(cluster: &TestCluster, version: u32) {
     });
 }
 
-/// Runs `mlgw cluster rebalance` at a node. It needs the newest version, and has nothing to move.
-fn rebalance(cluster: &TestCluster, node: usize) -> String {
+/// Runs `mlgw cluster rebalance` at a node, which refuses it: it needs the newest version, and three nodes
+/// have nothing to move.
+fn refused_rebalance(cluster: &TestCluster, node: usize) -> String {
     let (output, status) = cluster.member(node).setup.command(&["cluster", "rebalance"]);
     assert_ne!(status, Some(0), "{output}");
     output
@@ -72,12 +78,37 @@ fn rebalance(cluster: &TestCluster, node: usize) -> String {
 /// Asserts that the cluster has this version, and that a command of the next one is refused with the reason.
 fn assert_not_raised(cluster: &TestCluster, at: usize, version: u32) {
     assert_eq!(cluster.view(at).cluster_version, version);
-    let output = rebalance(cluster, at);
+    let output = refused_rebalance(cluster, at);
     let reason = format!("the cluster has version {version}");
     assert!(output.to_lowercase().contains(&reason) && output.contains("upgrade every node"), "{output}");
     let (output, _) = cluster.member(at).setup.command(&["cluster", "status"]);
     let waits = format!("version      {version}; {} when ", version + 1);
     assert!(output.contains(&waits), "{output}");
+}
+
+/// A further node joins, and groups move to sets with it: commands of the newest version in the system group.
+/// Objects are stored in segments of these sets, which only the newest version creates.
+fn use_newest_commands(cluster: &mut TestCluster) {
+    let client = cluster.client(FIRST);
+    cluster.block_on(async {
+        for bucket in &SPREAD[1..] {
+            client.create_bucket(bucket).await.expect("made");
+        }
+    });
+    cluster.set_settings(|setup| setup);
+    cluster.join("storage");
+    cluster.until_active(JOINING);
+    rebalance(cluster, 2);
+    let of_groups = nodes_of_groups(&cluster.view(FIRST));
+    assert!(of_groups.values().any(|nodes| nodes.contains(&JOINING)), "{of_groups:?}");
+    for node in FOUR {
+        let client = cluster.client(node);
+        cluster.block_on(async {
+            for bucket in SPREAD {
+                put_in(&client, bucket, &format!("in-sets-{node}")).await;
+            }
+        });
+    }
 }
 
 #[test]
@@ -107,13 +138,15 @@ fn a_cluster_is_upgraded_node_by_node_while_clients_write() {
     stored.extend(upgrade_under_load(&mut cluster, LAST));
     until_raised(&cluster, new);
 
-    let output = rebalance(&cluster, FIRST);
+    let output = refused_rebalance(&cluster, FIRST);
     assert!(output.contains("othing to move: the cluster has 3 active storage nodes"), "{output}");
-    for node in STORAGE {
+    use_newest_commands(&mut cluster);
+    for node in FOUR {
         assert_all_stored(&cluster, node, &stored);
     }
     // The copies of the last writes may be incomplete, so the exit status is not examined.
-    assert_same_rows(&mut cluster, |member| checked_rows(&check_store(member).0), TestCluster::spawn);
+    let rows_of = |member: &TestMember| group_rows(&check_store(member).0);
+    assert_same_rows(&mut cluster, &FOUR, rows_of, TestCluster::spawn);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A power cut keeps what was synced, and by the seed some of the rest (`power_cut`). The disk that is left
 //! is mounted at the same place.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::faults::FaultKind;
 use crate::disk::{Disk, DiskTrouble};
 use crate::mount::Mount;
 use crate::power_cut::{CutStyle, NO_SYNCS_IGNORED, PowerCut, crash_state};
+use crate::recording::{DiskEvent, Ino};
 use crate::seed::Rng;
 
 /// Duration of each sync of a slow disk.
@@ -62,13 +64,57 @@ impl FaultyDisk {
     /// Cuts the power, after the process of the node has ended. Returns a description.
     pub(super) fn cut_power(&mut self, choice: u64) -> String {
         let mut rng = Rng::new(choice);
-        let (tree, cut) = {
-            let disk = self.mount.disk();
-            let at = disk.recording().position();
-            let cut = PowerCut { at, style: CutStyle::choose(&mut rng), seed: rng.next() };
-            (crash_state(disk.recording(), cut, NO_SYNCS_IGNORED), cut)
-        };
-        self.mount.replace_disk(Disk::from_tree(&tree));
+        let cut = PowerCut { at: self.position(), style: CutStyle::choose(&mut rng), seed: rng.next() };
+        self.cut_power_as(cut);
         format!("{cut:?}")
+    }
+
+    /// Cuts the power at an earlier moment, after the process of the node has ended. Everything that was not
+    /// synced at that moment is lost.
+    pub(super) fn lose_unsynced(&mut self, at: usize) {
+        self.cut_power_as(PowerCut { at, style: CutStyle::DropAll, seed: 1 });
+    }
+
+    fn cut_power_as(&mut self, cut: PowerCut) {
+        let tree = crash_state(self.mount.disk().recording(), cut, NO_SYNCS_IGNORED);
+        self.mount.replace_disk(Disk::from_tree(&tree));
+    }
+
+    /// The present moment, for [`Self::lose_unsynced`].
+    pub(super) fn position(&self) -> usize {
+        self.mount.disk().recording().position()
+    }
+
+    /// Makes each sync take this long from now on.
+    pub(super) fn slow_syncs(&self, delay: Duration) {
+        self.mount.disk().slow_syncs(delay);
+    }
+
+    /// True if a file had bytes at a moment that were not synced then. Its path has this part, and it was
+    /// synced before.
+    pub(super) fn has_unsynced(&self, part: &str, at: usize) -> bool {
+        let disk = self.mount.disk();
+        let (mut unsynced, mut chosen) = (BTreeSet::<Ino>::new(), BTreeSet::<Ino>::new());
+        for event in &disk.recording().events[..at] {
+            match event {
+                DiskEvent::Write { ino, .. } => {
+                    unsynced.insert(*ino);
+                }
+                DiskEvent::Sync { ino, path } => {
+                    unsynced.remove(ino);
+                    if path.contains(part) {
+                        chosen.insert(*ino);
+                    }
+                }
+                DiskEvent::AddName { .. }
+                | DiskEvent::RemoveName { .. }
+                | DiskEvent::Rename { .. }
+                | DiskEvent::Resize { .. }
+                | DiskEvent::Zero { .. }
+                | DiskEvent::SyncFailed { .. }
+                | DiskEvent::SyncNames { .. } => {}
+            }
+        }
+        unsynced.intersection(&chosen).next().is_some()
     }
 }

@@ -44,7 +44,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Times for which a flapping link is down or up, in milliseconds.
 const FLAP_MS: [u64; 2] = [50, 800];
 /// Deviations of a wrong clock in seconds. Beyond a quarter of an hour its node refuses all signatures.
-const WRONG_CLOCK_SECS: [i64; 4] = [60, -60, 3 * 24 * 60 * 60, -3 * 24 * 60 * 60];
+const WRONG_CLOCK_SECS: [i64; 4] = [60, -60, DUE_CLOCK_SECS, -DUE_CLOCK_SECS];
+/// Deviation of the clock of the duty node, by which everything with a schedule is due (`due_work`).
+const DUE_CLOCK_SECS: i64 = 3 * 24 * 60 * 60;
 
 /// The faults of a round so far, and the logs of processes that have ended.
 pub(super) struct NemesisTrace {
@@ -191,10 +193,13 @@ impl Nemesis<'_> {
         }
     }
 
-    /// The clock of a node is wrong for a while. Nothing that is due by time happens, so no client may miss
-    /// an object or an upload.
+    /// The clock of a node is wrong for a while, that of the duty node by days ahead. Nothing that is due by
+    /// time happens, so no client may miss an object or an upload.
     fn shift_clock(&mut self, node: usize, fault: &PlannedFault) {
-        let secs = *Rng::new(fault.choice).pick(&WRONG_CLOCK_SECS);
+        let secs = match fault.target {
+            FaultTarget::SystemLeader => DUE_CLOCK_SECS,
+            FaultTarget::ObjectLeader | FaultTarget::Other => *Rng::new(fault.choice).pick(&WRONG_CLOCK_SECS),
+        };
         self.trace.add(&format!("its clock is wrong by {secs} s"));
         self.recorder.clocks_jump();
         shift_clock(self.cluster, node, secs);

@@ -16,7 +16,8 @@ use http::Method;
 use mlgw_common::time::{Instant, sleep};
 use serde_json::Value;
 
-use super::faults::{FaultMix, schedule};
+use super::due_work::DueWork;
+use super::faults::{FaultKind, FaultMix, schedule};
 use super::faulty_disk::FaultyDisk;
 use super::linearize::{check, shortest_violation};
 use super::links::NodeLinks;
@@ -203,6 +204,8 @@ impl RelayedCluster {
         // Ids of values differ between rounds, so that no round takes a value of another one for its own.
         let first_value = (mix(plan.seed) & !u64::from(u32::MAX)) | 1;
         let recorder = Arc::new(HistoryRecorder::new(&format!("{:x}", mix(plan.seed)), first_value));
+        let has_clock_jumps = plan.mix.kinds.contains(&FaultKind::ClockJump);
+        let due = has_clock_jumps.then(|| DueWork::begin(&self.cluster, plan.seed));
         let load = HistoryLoad::start(&self.cluster, &rng, &recorder, &self.endpoints);
         until_changes(&recorder, CHANGES_MIN / 2);
         let (cluster, links, endpoints) = (&mut self.cluster, &self.links, &*self.endpoints);
@@ -217,6 +220,9 @@ impl RelayedCluster {
         self.until_healed(&plan.mix);
         self.read_everything(&recorder);
         assert_eq!(recorder.failures(), Vec::<String>::new(), "responses that no state of a key allows");
+        if let Some(due) = due {
+            due.end(&self.cluster);
+        }
         let histories = recorder.histories();
         histories.iter().for_each(|(name, history)| assert_linearizable(name, history));
         if plan.mix.has_sets() {
