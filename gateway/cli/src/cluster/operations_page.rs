@@ -117,12 +117,8 @@ fn the_sets_on_the_page_are_those_of_the_program() {
 
 #[test]
 fn the_lines_of_a_status_on_the_page_are_those_of_the_program() {
-    let taken = ClusterInfo {
-        duty: Some(2),
-        duty_term: 4,
-        duty_phase: ClusterDutyPhase::Waiting,
-        ..nodes(3, false)
-    };
+    let taken =
+        ClusterInfo { duty: Some(2), duty_term: 4, duty_phase: ClusterDutyPhase::Waiting, ..nodes(3, false) };
     assert_on_page(&format!("duty         {}", duty(&taken)));
     let upgrade = Some(ClusterUpgradeInfo { version: 6, without: vec![3] });
     let upgraded = ClusterInfo { cluster_version: 5, upgrade, ..nodes(3, true) };
