@@ -13,5 +13,6 @@ class RetryRow:
         lines = PAGE.read_text().splitlines()
         rows = lines[lines.index(HEAD) + 2 :]
         (row,) = [line for line in rows[: rows.index("")] if line.startswith(f"| {client} ")]
-        name, self.repeats, self.limits, self.endpoint = (cell.strip() for cell in row.strip("| ").split(" | "))
+        cells = [cell.strip() for cell in row.strip("| ").split(" | ")]
+        name, self.repeats, self.limits, self.endpoint = cells
         self.version = name.removeprefix(client).strip()

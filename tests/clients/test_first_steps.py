@@ -1,5 +1,5 @@
-"""The first steps of a new user: the lines printed by `mlgw serve` are pasted into a shell and into Python, and
-those printed by `make cluster` into a shell.
+"""The first steps of a new user: the lines printed by `mlgw serve` are pasted into a shell and into Python,
+and those printed by `make cluster` into a shell.
 """
 
 import os
@@ -84,8 +84,8 @@ def test_a_second_server_on_one_directory_is_refused(http):
 
 
 class ClusterStep:
-    """A running `make cluster` without its build, in a clone with the built binary, on a loopback address of its
-    own."""
+    """A running `make cluster` without its build, in a clone with the built binary, on a loopback address of
+    its own."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -129,7 +129,7 @@ class ClusterStep:
     def stop(self):
         """Stops it as Ctrl-C does."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PRINTED_SECONDS_MAX)
+        return self.process.wait(CLUSTER_SECONDS_MAX)
 
 
 @pytest.fixture

@@ -594,7 +594,7 @@ mod tests {
             assert_eq!(config.enable_leader_restore, Some(false));
             assert_eq!(config.enable_pre_vote, Some(true));
         }
-        // openraft restores a leader unless it is told otherwise.
+        // openraft restores a leader by default.
         assert_eq!(lone_voter_config().enable_leader_restore, None);
     }
 

@@ -1,6 +1,7 @@
 //! haproxy in front of the storage nodes, with both variants of the configuration in `deploy/haproxy`: one
-//! reads HTTP, and one passes connections on with a header of the PROXY protocol. Requests are spread over the
-//! nodes, a node stops without a failed request, and after the loss of another one no request fails any more.
+//! reads HTTP, and one passes connections on with a header of the PROXY protocol. Requests are spread over
+//! the nodes, a node stops without a failed request, and after the loss of another one no request fails any
+//! more.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

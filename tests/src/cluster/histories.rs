@@ -15,6 +15,7 @@
 //! - `requests`: sends requests, and records their outcomes;
 //! - `load`: the clients;
 //! - `due_work`: what is due by time while clocks jump;
+//! - `twelve_schedules`: orders of events that lose data in a cluster without one of its rules;
 //! - `links`: relays between the nodes, which hold back bytes;
 //! - `faults`: the schedule of faults;
 //! - `faulty_disk`: the disk below a node, in memory;

@@ -71,7 +71,7 @@ impl FaultyDisk {
 
     /// Cuts the power at an earlier moment, after the process of the node has ended. Everything that was not
     /// synced at that moment is lost.
-    pub(super) fn lose_unsynced(&mut self, at: usize) {
+    pub(super) fn drop_unsynced(&mut self, at: usize) {
         self.cut_power_as(PowerCut { at, style: CutStyle::DropAll, seed: 1 });
     }
 
@@ -80,7 +80,7 @@ impl FaultyDisk {
         self.mount.replace_disk(Disk::from_tree(&tree));
     }
 
-    /// The present moment, for [`Self::lose_unsynced`].
+    /// The present moment, for [`Self::drop_unsynced`].
     pub(super) fn position(&self) -> usize {
         self.mount.disk().recording().position()
     }

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::cluster::segment_files::{names_with, segment_files, until_copied};
+use crate::cluster::segment_files::{MINUTELY_MAX, names_with, segment_files, until_copied};
 use crate::cluster::testbed::{
-    BUCKET, FIRST, STORAGE, TestCluster, assert_reads_before, node_of, until_served, wait_until,
+    BUCKET, FIRST, STORAGE, TestCluster, assert_reads_before, node_of, until_served, wait_at_most, wait_until,
 };
 use crate::content::TestContent;
 use crate::s3::full_body;
@@ -38,20 +38,20 @@ fn small_segments(setup: ServerSetup) -> ServerSetup {
 }
 
 /// An object that was stored.
-struct StoredObject {
+struct SegmentObject {
     key: String,
     content: TestContent,
 }
 
 /// Stores objects through every node.
-fn put_objects(cluster: &TestCluster, label: &str, first_id: u64) -> Vec<StoredObject> {
+fn put_objects(cluster: &TestCluster, label: &str, first_id: u64) -> Vec<SegmentObject> {
     let mut stored = Vec::new();
     for (id, node) in (first_id..).zip(STORAGE.into_iter().cycle()).take(STORAGE.len() * OBJECTS) {
         let (client, key) = (cluster.client(node), format!("{label}-{id}"));
         let content = TestContent { id, length: LENGTH };
         let put = async || client.put(BUCKET, &key, full_body(content.bytes())).await;
         cluster.block_on(until_served("an object is stored", put));
-        stored.push(StoredObject { key, content });
+        stored.push(SegmentObject { key, content });
     }
     stored
 }
@@ -94,13 +94,19 @@ fn set_rows_back(cluster: &TestCluster, node: usize, copy: &Path) {
 fn a_node_that_starts_on_old_rows_removes_and_renames_no_segment() {
     let mut cluster = TestCluster::three_with(small_segments);
     let mut stored = put_objects(&cluster, "before", 6_200);
+    // All segments are sealed.
+    cluster.restart(&STORAGE);
+    cluster.until_settled();
     until_copied(&cluster, &STORAGE);
-    // Its peers know this start, and accept a later one of the copy.
+    // The peers of the node accept a later start than this one.
     let copy = cluster.new_member("rows-of-3").setup.data_dir;
     let known = filled_segments(&cluster, NODE);
     copy_rows(&cluster, NODE, &copy);
     stored.extend(put_objects(&cluster, "afterwards", 6_300));
-    until_copied(&cluster, &STORAGE);
+    wait_at_most(MINUTELY_MAX, "every sealed segment has three copies", || {
+        let copies = cluster.view(FIRST).copies;
+        (copies.wanted, copies.below_segments, copies.suspect_segments) == (STORAGE.len(), 0, 0)
+    });
     cluster.kill(NODE);
     // The others have everything that this node will have forgotten.
     cluster.until_led();
@@ -132,7 +138,7 @@ fn a_node_that_starts_on_old_rows_removes_and_renames_no_segment() {
     }
     let client = cluster.client(NODE);
     cluster.block_on(async {
-        for StoredObject { key, content } in &stored {
+        for SegmentObject { key, content } in &stored {
             let read = async || client.get(BUCKET, key).await;
             let read = until_served("an object is read", read).await;
             assert_eq!((content.difference(&read.body), node_of(&read)), (None, NODE), "{key}");

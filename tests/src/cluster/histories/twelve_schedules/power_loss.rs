@@ -114,7 +114,7 @@ fn a_leader_that_lost_acknowledged_writes_with_its_power_returns_nothing_older()
         assert_newest(&cluster, LEADER, number);
         let at = write_unsynced(&cluster, &disk, &mut number);
         cluster.kill(LEADER);
-        disk.lose_unsynced(at);
+        disk.drop_unsynced(at);
         if event == WhileDown::Overwritten {
             assert_newest(&cluster, WRITER, number);
             number += 1;

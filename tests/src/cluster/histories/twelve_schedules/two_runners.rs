@@ -66,9 +66,9 @@ fn assert_writable(cluster: &TestCluster, node: usize) {
     });
 }
 
-/// The duty node is paused while its command to the last group of a new bucket is held back. When another
-/// node has finished the creation, `meanwhile` runs. Then the former duty node goes on, and its command
-/// arrives.
+/// The duty node is paused inside the creation of a bucket whose last group does not receive its commands.
+/// When another node has finished the creation, `meanwhile` runs. Then the former duty node goes on, and what
+/// it has sent arrives.
 fn pause_in_creation(meanwhile: fn(&TestCluster)) -> RelayedCluster {
     let relayed = RelayedCluster::new();
     let RelayedCluster { cluster, links, .. } = &relayed;
