@@ -23,7 +23,6 @@
 //! - `round`: one round with its checks;
 //! - `sets`: the checks that differ in a cluster with sets of nodes;
 //! - `schedules`: orders of events that lose data in a cluster without one of the rules for sets;
-//! - `twelve_schedules`: those without one of its other rules;
 //! - `power_cuts`: power cuts under a node that joins;
 //! - `stored`: what the nodes have on their disks afterwards.
 //!
