@@ -44,7 +44,8 @@ def kill_turn(bench, cluster):
 
 def read(store):
     """Reads the object of the remote-backed bucket through a node, as soon as the duty node serves it."""
-    until("the remote-backed bucket is served", RETRY_SECONDS, lambda: store.call("GET", f"/{BOUND}/{OBJECT}"))
+    target = f"/{BOUND}/{OBJECT}"
+    until("the remote-backed bucket is served", RETRY_SECONDS, lambda: store.call("GET", target))
 
 
 def until(what, pause, request):
