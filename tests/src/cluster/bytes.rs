@@ -115,8 +115,7 @@ fn assert_all_read(cluster: &TestCluster, nodes: usize) {
 fn bytes_follow_their_groups_to_new_nodes_and_the_former_nodes_get_space() {
     let mut cluster = three();
     let before = disk_bytes(&cluster, &STORAGE);
-    let peaks = grow(&mut cluster);
-    assert!(peaks.off_set_bytes > 0.5, "the metric of bytes that follow, meanwhile: {peaks:?}");
+    grow(&mut cluster);
     until_followed(&cluster);
     let nodes = assert_on_nodes_of_sets(&cluster);
     assert!(nodes.contains(&4) || nodes.contains(&5), "a new node has bytes: {nodes:?}");

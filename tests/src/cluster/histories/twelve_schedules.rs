@@ -4,10 +4,8 @@
 //!
 //! - `held_answer`, schedule 1: the answer to a proposal is held back while a newer write goes through;
 //! - `power_loss`, schedule 2: a leader loses the end of its log with its power, and starts again at once;
-//! - `old_rows`, schedule 5: a node starts on rows from before its newest segments;
-//! - `two_runners`, schedule 7: a node is paused inside the creation of a bucket, which another one finishes.
+//! - `old_rows`, schedule 5: a node starts on rows from before its newest segments.
 
 mod held_answer;
 mod old_rows;
 mod power_loss;
-mod two_runners;
