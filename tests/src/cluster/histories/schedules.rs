@@ -63,8 +63,8 @@ struct MovedGroup {
 }
 
 impl MovedGroup {
-    /// Chooses a node outside of the first set, and a group in which it votes. If it leads the group, it hands
-    /// the group over when its rows are old.
+    /// Chooses a node outside of the first set, and a group in which it votes. If it leads the group, it
+    /// hands the group over when its rows are old.
     fn choose(cluster: &TestCluster) -> Self {
         let mut chosen = None;
         wait_until("a node outside of the first set votes in a group", || {
