@@ -17,7 +17,7 @@ pub(super) struct TestKey {
 }
 
 /// Runs a command for access keys on the first node.
-fn run(cluster: &TestCluster, words: &[&str]) -> Value {
+pub(super) fn run(cluster: &TestCluster, words: &[&str]) -> Value {
     let words = [&["--output", "json", "--yes", "access", "key"], words].concat();
     let (output, status) = cluster.member(FIRST).setup.command(&words);
     assert_eq!(status, Some(0), "{words:?}: {output}");
