@@ -340,7 +340,7 @@ fn a_node_without_connections_refuses_requests_until_it_has_them_again() {
 }
 
 #[test]
-fn a_node_that_does_not_reach_the_leader_of_the_system_group_grants_no_right_that_was_taken_away() {
+fn a_node_that_does_not_reach_the_leader_of_the_system_group_grants_no_right_that_was_revoked() {
     const NODE: usize = 3;
     let RelayedCluster { cluster, links, .. } = RelayedCluster::new();
     // It leads the system group then.
@@ -386,7 +386,7 @@ fn a_node_that_does_not_reach_the_leader_of_the_system_group_grants_no_right_tha
     });
 }
 
-/// Asserts that a node did not grant a right that was taken away: it refused that, or could not confirm its
+/// Asserts that a node did not grant a revoked right: it refused that, or could not confirm its
 /// rows.
 fn assert_refused<T>(answer: Result<T, CallFailure>, what: &str) {
     let status = answer.err().and_then(|failure| failure.status());
