@@ -218,6 +218,11 @@ impl MembershipDriver {
                 let first = serving.first().filter(|node| fit.contains(node) && is_settled(**node));
                 system_leader(first.copied(), &fit, &self.catalogue.duty(), members.leader, can_lead)
             }
+            // An unfit leader does not wait for the assigned node, which it may not reach.
+            group if !fit.contains(&members.leader) => {
+                let able: Vec<NodeId> = fit.iter().copied().filter(|node| can_lead(*node)).collect();
+                assigned_leader(group, &able)
+            }
             group => assigned_leader(group, &fit).filter(|node| can_lead(*node)),
         };
         let Some(assigned) = assigned.filter(|node| *node != members.leader) else { return Ok(()) };
