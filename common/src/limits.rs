@@ -593,8 +593,8 @@ pub const SETS_MAX: u32 = 256;
 /// Sets, besides its own and the first, whose segments records of an object group may refer to. A group that
 /// has been in so many is moved no further until its bytes have followed it.
 pub const GUEST_SETS_MAX: usize = 8;
-/// Segments that may be created between a look at the segments of a set and the command that ends a guest of
-/// the set: the command reads their rows.
+/// Segments that may be created after the segments of a set were listed, until the command that ends a guest
+/// of the set: the command reads their rows.
 pub const GUEST_END_SEGMENTS_MAX: usize = 1024;
 /// Certificate authorities of the cluster: the one in use, and the next one while nodes change to it.
 pub const AUTHORITIES_MAX: usize = 2;

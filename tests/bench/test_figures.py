@@ -53,7 +53,7 @@ class Judging(unittest.TestCase):
         def add(report):
             report.at_most("most", 0.4, "s", 0.4)
             report.at_least("least", 2, "s", 1)
-            report.information("told", 0, "s")
+            report.information("information", 0, "s")
 
         self.assertEqual(exit_status(reported(add).rows, 1), 0)
 

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use crate::content::TestContent;
 use crate::s3::{ClientBody, S3TestClient, full_body};
 
 /// Pause between two pieces of a body that is read slowly.
@@ -59,6 +60,19 @@ impl RawExchange {
         let (reader, mut writer) = stream.into_split();
         writer.write_all(head_text(&request).as_bytes()).await?;
         Ok(Self { reader, writer })
+    }
+
+    /// Begins a PUT of an object with this content, and sends all but the last `rest` bytes.
+    pub(crate) async fn begin_put(
+        client: &S3TestClient,
+        server: SocketAddr,
+        path: &str,
+        content: TestContent,
+        rest: usize,
+    ) -> std::io::Result<Self> {
+        let mut put = Self::begin(client, server, Method::PUT, path, content.length as u64).await?;
+        put.send(&content.bytes()[..content.length - rest]).await?;
+        Ok(put)
     }
 
     /// Sends body bytes, in pieces of any size.
@@ -112,10 +126,8 @@ impl RawExchange {
         self.reader.read_exact(&mut body[before..]).await?;
         Ok(body)
     }
-}
 
-impl RawExchange {
-    /// Reads the rest of a response's body, at most so many bytes a second, and returns the whole body.
+    /// Reads the rest of a response's body, at most `bytes_per_second`, and returns the whole body.
     /// `progress` has the bytes that were read so far.
     pub(crate) async fn read_rest_slowly(
         &mut self,

@@ -99,7 +99,7 @@ impl ClusterStorageNodes {
     /// Counts the copies of all segments, from their rows.
     pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
         let mut status = count(records, &self.views());
-        // A store that cannot be read is reported by everything else.
+        // Other reads report a store that cannot be read.
         status.off_set_bytes = self.catalogue.off_set_bytes().unwrap_or_default();
         status.leaving.iter_mut().for_each(|leaving| self.add_places(leaving));
         status

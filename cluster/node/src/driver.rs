@@ -218,12 +218,7 @@ impl MembershipDriver {
                 let first = serving.first().filter(|node| fit.contains(node) && is_settled(**node));
                 system_leader(first.copied(), &fit, &self.catalogue.duty(), members.leader, can_lead)
             }
-            // An unfit leader does not wait for the assigned node, which it may not reach.
-            group if !fit.contains(&members.leader) => {
-                let able: Vec<NodeId> = fit.iter().copied().filter(|node| can_lead(*node)).collect();
-                assigned_leader(group, &able)
-            }
-            group => assigned_leader(group, &fit).filter(|node| can_lead(*node)),
+            group => object_leader(group, &fit, members.leader, can_lead),
         };
         let Some(assigned) = assigned.filter(|node| *node != members.leader) else { return Ok(()) };
         tracing::info!(group = members.group, node = %assigned, "transferring the leadership");
@@ -294,6 +289,24 @@ const fn is_settled(contact: Contact) -> bool {
     }
 }
 
+/// The node that is to lead a group of objects; `None` if it cannot yet.
+///
+/// It is the assigned one. An unfit leader does not wait for that node, which it may not reach: it hands over
+/// to another fit one that can lead.
+fn object_leader(
+    group: u32,
+    fit: &[NodeId],
+    leader: NodeId,
+    can_lead: impl Fn(NodeId) -> bool,
+) -> Option<NodeId> {
+    let assigned = assigned_leader(group, fit).filter(|node| can_lead(*node));
+    if assigned.is_some() || fit.contains(&leader) {
+        return assigned;
+    }
+    let able: Vec<NodeId> = fit.iter().copied().filter(|node| can_lead(*node)).collect();
+    assigned_leader(group, &able)
+}
+
 /// The node that leads a group of objects if it can: one fit node after the other.
 fn assigned_leader(group: u32, candidates: &[NodeId]) -> Option<NodeId> {
     let turn = group.saturating_sub(1) as usize;
@@ -302,7 +315,9 @@ fn assigned_leader(group: u32, candidates: &[NodeId]) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ADDED_AGAIN, FailedAdditions, assigned_leader, fit_nodes, serving_nodes, system_leader};
+    use super::{
+        ADDED_AGAIN, FailedAdditions, assigned_leader, fit_nodes, object_leader, serving_nodes, system_leader,
+    };
     use mlgw_common::NodeId;
     use mlgw_common::time::sleep;
     use mlgw_formats::schema::{Duty, DutyPhase, Node, NodeState};
@@ -348,6 +363,23 @@ mod tests {
         assert_eq!(system(&[1], 1), Some(NodeId(2)), "the duty moves away from a node with a slow disk");
         assert_eq!(system(&[1], 3), Some(NodeId(3)));
         assert_eq!(system(&[1, 2, 3], 1), Some(NodeId(1)));
+    }
+
+    #[test]
+    fn an_unfit_leader_hands_a_group_over_to_a_node_that_it_reaches() {
+        let led_by = |group: u32, fit: &[u64], leader: u64, able: &[u64]| {
+            let fit: Vec<NodeId> = fit.iter().copied().map(NodeId).collect();
+            object_leader(group, &fit, NodeId(leader), |node| able.contains(&node.get())).map(NodeId::get)
+        };
+        assert_eq!(led_by(2, &[1, 2, 3], 1, &[1, 2, 3]), Some(2), "it is assigned to node 2");
+        assert_eq!(led_by(2, &[1, 2, 3], 1, &[1, 3]), None, "a fit leader waits for the assigned node");
+        // Node 4 is unfit, and does not reach node 2.
+        assert_eq!(
+            (1..4).map(|group| led_by(group, &[1, 2, 3], 4, &[1, 3])).collect::<Vec<_>>(),
+            [Some(1), Some(3), Some(3)]
+        );
+        assert_eq!(led_by(2, &[1, 2, 3], 4, &[1, 2, 3]), Some(2), "it is handed over once");
+        assert_eq!(led_by(2, &[1, 2, 3], 4, &[]), None);
     }
 
     /// The leader of the system group, of nodes 1, 2 and 4 that serve.

@@ -3,8 +3,8 @@
 //! A removal is recorded once no group has the node. The rows of a group on this node may be older than its
 //! membership, so a barrier of each group confirms that. Each group is confirmed by itself and once, since a
 //! node that leaves is added to no group. So a group without a majority delays no pass of the driver, and no
-//! removal if it confirmed before. Nothing is stored: another leader of the system group asks all groups
-//! again.
+//! removal if it confirmed before. Nothing is stored: under another leader of the system group all groups
+//! confirm again.
 
 use crate::facts::SYSTEM_GROUP;
 use futures_util::future::join_all;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Pause before groups that did not confirm are asked again.
+/// Pause before the next barriers of groups that did not confirm.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Removals that are due, with the groups that have confirmed each of them.
@@ -60,9 +60,9 @@ impl NodeRemovals {
         }
     }
 
-    /// Asks the groups that have not confirmed a removal, and records the removals that all of them have
-    /// confirmed. `confirms` returns true if this node has the newest membership of a group. Returns the
-    /// groups for which it does not.
+    /// Has the remaining groups confirm the removals, and records those that all groups have confirmed.
+    /// `confirms` returns true if this node has the newest membership of a group. Returns the groups for which
+    /// it does not.
     async fn advance<F>(&self, catalogue: &Catalogue, confirms: impl Fn(u32) -> F) -> BTreeSet<u32>
     where
         F: Future<Output = bool>,
@@ -76,16 +76,17 @@ impl NodeRemovals {
         if catalogue.barrier(BarrierScope::System).await.is_err() {
             return BTreeSet::from([SYSTEM_GROUP]);
         }
-        let leaving = |node: &NodeId| catalogue.node_record(*node).map(|node| node.state());
-        self.due.lock().retain(|node, _| leaving(node) == Some(NodeState::Leaving));
+        let state = |node: &NodeId| catalogue.node_record(*node).map(|node| node.state());
+        self.due.lock().retain(|node, _| state(node) == Some(NodeState::Leaving));
         let groups = catalogue.object_groups();
-        let asking = self.not_confirmed(&groups).into_iter().map(|group| {
-            let confirming = confirms(group);
-            async move { (group, confirming.await) }
+        let (due, not_confirmed) = self.not_confirmed(&groups);
+        let confirming = not_confirmed.into_iter().map(|group| {
+            let confirmed = confirms(group);
+            async move { (group, confirmed.await) }
         });
-        let answers = join_all(asking).await;
+        let answers = join_all(confirming).await;
         let confirmed = groups_of(&answers, |is_confirmed| is_confirmed);
-        for (node, by) in self.add(catalogue, &confirmed) {
+        for (node, by) in self.add(catalogue, &due, &confirmed) {
             if catalogue.is_in_any_group(node) {
                 // The driver removes it there first.
                 self.end(node);
@@ -99,16 +100,24 @@ impl NodeRemovals {
         groups_of(&answers, |is_confirmed| !is_confirmed)
     }
 
-    /// The groups that have not confirmed every removal.
-    fn not_confirmed(&self, groups: &BTreeSet<u32>) -> BTreeSet<u32> {
-        self.due.lock().values().flat_map(|by| groups.difference(by).copied()).collect()
+    /// The nodes whose removals are due, and the groups that have not confirmed every one of them.
+    fn not_confirmed(&self, groups: &BTreeSet<u32>) -> (BTreeSet<NodeId>, BTreeSet<u32>) {
+        let due = self.due.lock();
+        let lacking = due.values().flat_map(|by| groups.difference(by).copied());
+        (due.keys().copied().collect(), lacking.collect())
     }
 
-    /// Adds groups to those that have confirmed the removals, except of the nodes that they have. Returns all
-    /// removals that are due.
-    fn add(&self, catalogue: &Catalogue, confirmed: &BTreeSet<u32>) -> BTreeMap<NodeId, BTreeSet<u32>> {
+    /// Adds groups to those that have confirmed the removals of `nodes`, except of the nodes that they have.
+    /// A removal that was requested meanwhile is not confirmed: the node may have been added to a group after
+    /// the barrier began and before it left. Returns all removals that are due.
+    fn add(
+        &self,
+        catalogue: &Catalogue,
+        nodes: &BTreeSet<NodeId>,
+        confirmed: &BTreeSet<u32>,
+    ) -> BTreeMap<NodeId, BTreeSet<u32>> {
         let mut due = self.due.lock();
-        for (node, by) in due.iter_mut() {
+        for (node, by) in due.iter_mut().filter(|(node, _)| nodes.contains(node)) {
             by.extend(confirmed.iter().filter(|group| !catalogue.is_in_group(**group, *node)));
         }
         due.clone()
@@ -135,8 +144,9 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// A catalogue of groups 0 to 2, with the nodes 2 and 3, which leave and are in no group.
-    async fn with_nodes_that_leave(dir: &Path) -> Catalogue {
+    /// A catalogue of groups 0 to 2, with the nodes 2 and 3, which leave and are in no group, and without
+    /// requested removals.
+    async fn with_nodes_that_leave(dir: &Path) -> (Catalogue, NodeRemovals) {
         let options = CatalogueOptions::new(dir.to_owned(), Arc::new(SystemClock));
         let catalogue = Catalogue::open(CatalogueOptions { groups: 3, ..options }).await.unwrap();
         catalogue.raise_cluster_version(SETS_CLUSTER_VERSION).await.unwrap();
@@ -150,7 +160,7 @@ mod tests {
             catalogue.remove_node(NodeId(id)).await.unwrap();
         }
         catalogue.put_set(0, &[1, 4].map(NodeId), 1).await.unwrap();
-        catalogue
+        (catalogue, NodeRemovals::default())
     }
 
     fn state_of(catalogue: &Catalogue, id: u64) -> NodeState {
@@ -160,29 +170,44 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_removal_waits_only_for_groups_that_have_not_confirmed_it() {
         let dir = tempfile::tempdir().unwrap();
-        let catalogue = with_nodes_that_leave(dir.path()).await;
-        let removals = NodeRemovals::default();
-        let lost = |group: u32| move |asked: u32| std::future::ready(asked != group);
+        let (catalogue, removals) = with_nodes_that_leave(dir.path()).await;
+        let all_but = |lost: u32| move |group: u32| std::future::ready(group != lost);
         removals.request(NodeId(2));
-        assert_eq!(removals.advance(&catalogue, lost(1)).await, [1].into());
+        assert_eq!(removals.advance(&catalogue, all_but(1)).await, [1].into());
         assert!(removals.is_due(NodeId(2)) && state_of(&catalogue, 2) == NodeState::Leaving);
         assert_eq!(removals.due.lock()[&NodeId(2)], [0, 2].into(), "the others have confirmed it");
         // Another group has lost its majority when this one has one again.
         removals.request(NodeId(3));
-        assert_eq!(removals.advance(&catalogue, lost(2)).await, [2].into());
+        assert_eq!(removals.advance(&catalogue, all_but(2)).await, [2].into());
         assert_eq!(state_of(&catalogue, 2), NodeState::Removed, "group 2 had confirmed it before");
         assert_eq!(state_of(&catalogue, 3), NodeState::Leaving);
         assert!(!removals.is_due(NodeId(2)) && removals.is_due(NodeId(3)));
-        assert_eq!(removals.advance(&catalogue, lost(9)).await, [].into());
+        assert_eq!(removals.advance(&catalogue, all_but(9)).await, [].into());
         assert_eq!((state_of(&catalogue, 3), removals.is_due(NodeId(3))), (NodeState::Removed, false));
+        catalogue.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_group_does_not_confirm_a_removal_that_is_requested_after_its_barrier_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let (catalogue, removals) = with_nodes_that_leave(dir.path()).await;
+        removals.request(NodeId(2));
+        let requests_another = |_| {
+            removals.request(NodeId(3));
+            std::future::ready(true)
+        };
+        removals.advance(&catalogue, requests_another).await;
+        assert_eq!([2, 3].map(|id| state_of(&catalogue, id)), [NodeState::Removed, NodeState::Leaving]);
+        assert_eq!(removals.due.lock()[&NodeId(3)], [].into());
+        removals.advance(&catalogue, |_| std::future::ready(true)).await;
+        assert_eq!(state_of(&catalogue, 3), NodeState::Removed);
         catalogue.shutdown().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn only_nodes_that_leave_are_recorded_as_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let catalogue = with_nodes_that_leave(dir.path()).await;
-        let removals = NodeRemovals::default();
+        let (catalogue, removals) = with_nodes_that_leave(dir.path()).await;
         removals.request(NodeId(4));
         removals.advance(&catalogue, |_| std::future::ready(true)).await;
         assert_eq!((state_of(&catalogue, 4), removals.is_due(NodeId(4))), (NodeState::Active, false));
@@ -192,8 +217,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_requested_removal_is_recorded_beside_the_caller() {
         let dir = tempfile::tempdir().unwrap();
-        let catalogue = with_nodes_that_leave(dir.path()).await;
-        let removals = NodeRemovals::default();
+        let (catalogue, removals) = with_nodes_that_leave(dir.path()).await;
         removals.request(NodeId(2));
         tokio::select! {
             () = removals.record(&catalogue) => {}

@@ -99,7 +99,7 @@ async fn ask_usage(gateway: &Gateway, request: &AuthenticatedRequest<'_>) {
 
 /// Waits until the rows of the system group, such as access keys, contain every change that was acknowledged
 /// more than 10 s ago. Call this before the request is authenticated. Returns at once if a barrier has passed
-/// since.
+/// since, and on a server without peers.
 ///
 /// # Errors
 /// That of the barrier. Then the request is refused, or it is a read for which [`is_read_stale`] is true.

@@ -10,7 +10,7 @@
 //! that received it. With other host names (`s3.domains`) it reads others, and the signature is valid for
 //! both.
 
-use crate::barriers::{are_needless, unconfirmed_cause, until_recent};
+use crate::barriers::{unconfirmed_cause, until_recent};
 use crate::client_body::ReceivedClientBody;
 use crate::member::{
     MemberGateway, MemberPart, RequestOwner, check_clock, is_change, is_lost, lacks_disk, owner_of,
@@ -181,9 +181,6 @@ impl ForwardedRequests {
 
 /// Waits until the rows by which the request is authenticated are recent.
 async fn wait_until_recent(gateway: &Gateway) -> Result<(), RoutingVerdict> {
-    if are_needless(gateway) {
-        return Ok(());
-    }
     match timeout(ADMIT_WAIT, until_recent(gateway)).await {
         Ok(recent) => recent.map_err(unconfirmed),
         Err(_) => Err(RoutingVerdict::Busy { reason: NOT_CURRENT.to_owned() }),

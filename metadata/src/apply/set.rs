@@ -3,8 +3,8 @@
 //! Both rows change by compare and set. The members of groups and the replicas of segments follow them later,
 //! so a set never loses a node by itself: another one takes its place first. A set may keep nodes that leave.
 //!
-//! A group ceases to be a guest of a set when it has released all segments of the set. Released is for ever,
-//! so the proposer may look at the group before; only later segments of the set are looked for here.
+//! A group ceases to be a guest of a set when it has released all segments of the set. A release is final, so
+//! the proposer checks the group before the command, and only later segments of the set are searched here.
 
 use super::malformed;
 use crate::store_error::StoreError;
@@ -115,7 +115,7 @@ pub(super) fn end_guest(view: &mut View<'_>, command: EndGuest) -> Result<Reply,
     Ok(Reply::Done)
 }
 
-/// True if a set has a segment with this id or a later one, or if there are too many segments to look at.
+/// True if a set has a segment with this id or a later one, or if there are too many segments to read.
 fn has_segment_from(view: &View<'_>, set: u32, first: SegmentId) -> Result<bool, StoreError> {
     let rows = view.range(&segment::row(first), &Family::Segment.end(), GUEST_END_SEGMENTS_MAX + 1)?;
     if rows.len() > GUEST_END_SEGMENTS_MAX {

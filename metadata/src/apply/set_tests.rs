@@ -204,7 +204,7 @@ fn a_group_ceases_to_be_a_guest_unless_the_set_has_a_later_segment() {
     group.apply(assign(7, 2, 1)).unwrap();
     let first = segment_of(&mut group, 1);
     let in_use = Err(Reject::SegmentInUse);
-    assert_eq!(group.apply(end_guest(7, 1, 2, first)), in_use, "nobody has looked at the segment");
+    assert_eq!(group.apply(end_guest(7, 1, 2, first)), in_use, "it is a later segment");
     assert_eq!(group.apply(end_guest(7, 1, 2, 0)), in_use);
     assert_eq!(group.apply(end_guest(7, 1, 1, first + 1)), Err(Reject::GroupAssigned { group: 7 }), "late");
     assert!(is_malformed(&group.apply(end_guest(7, 0, 2, first + 1))), "a group is no guest of set 0");
@@ -222,7 +222,7 @@ fn a_group_ceases_to_be_a_guest_unless_the_set_has_a_later_segment() {
 }
 
 #[test]
-fn the_end_of_a_guest_looks_at_a_limited_number_of_segments() {
+fn the_end_of_a_guest_reads_a_limited_number_of_segments() {
     let mut group = nodes(3);
     for id in 0..3 {
         group.apply(put(id, &[1, 2, 3], 0)).unwrap();

@@ -6,14 +6,9 @@ use super::{BarrierScope, Catalogue};
 use crate::store::behind;
 use crate::store_error::{ReadError, StoreError};
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-
-fn failed(dir: &Path) -> impl Fn(io::Error) -> StoreError {
-    let dir = dir.to_owned();
-    move |error| StoreError(format!("{}: {error}", dir.display()))
-}
 
 impl Catalogue {
     /// Removes the records of the groups in which this node has every acknowledged change, as a barrier of
@@ -29,34 +24,47 @@ impl Catalogue {
 impl CatalogueInner {
     /// Records that this node may lack changes of a group.
     pub(super) async fn record_behind(&self, group: u32) -> Result<(), StoreError> {
+        self.with_records(move |dir| behind::record(dir, group)).await
+    }
+
+    /// Reads or changes the records. Tasks do not wait for the syncs on a worker of the runtime.
+    async fn with_records<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let dir = self.opener.dir.clone();
-        let recorded = tokio::task::spawn_blocking(move || {
-            behind::record(&dir, group).map_err(failed(&behind::behind_file(&dir, group)))
+        let acted = tokio::task::spawn_blocking(move || {
+            act(&dir).map_err(|error| StoreError(format!("a record in {}: {error}", dir.display())))
         });
-        recorded.await.map_err(|error| StoreError(error.to_string()))?
+        acted.await.map_err(|error| StoreError(error.to_string()))?
     }
 
     async fn confirm_groups(&self) -> Result<BTreeSet<u32>, StoreError> {
-        let dir = &self.opener.dir;
-        let mut confirming = Vec::new();
-        for group in behind::groups_behind(dir).map_err(failed(dir))? {
-            // Before the barrier begins: a later record is not confirmed by it.
-            let record = behind::recorded(dir, group).map_err(failed(dir))?;
-            confirming.extend(record.map(|record| async move {
-                let scope = BTreeSet::from([group]);
-                (group, record, self.barrier(BarrierScope::Groups(&scope)).await.is_ok())
-            }));
-        }
+        // Before the barriers begin: a later record is not confirmed by them.
+        let records = self.with_records(recorded_groups).await?;
+        let confirming = records.into_iter().map(|(group, record)| async move {
+            let scope = BTreeSet::from([group]);
+            (group, record, self.barrier(BarrierScope::Groups(&scope)).await.is_ok())
+        });
         let mut unconfirmed = BTreeSet::new();
         for (group, record, has_passed) in join_all(confirming).await {
             if has_passed {
                 // A member that is created or stops meanwhile writes a later record.
                 let _creating = self.opener.creating.lock().await;
-                behind::forget(dir, group, &record).map_err(failed(dir))?;
+                self.with_records(move |dir| behind::forget(dir, group, &record)).await?;
             } else {
                 unconfirmed.insert(group);
             }
         }
         Ok(unconfirmed)
     }
+}
+
+/// The records by their groups.
+fn recorded_groups(dir: &Path) -> io::Result<BTreeMap<u32, String>> {
+    let mut records = BTreeMap::new();
+    for group in behind::groups_behind(dir)? {
+        records.extend(behind::recorded(dir, group)?.map(|record| (group, record)));
+    }
+    Ok(records)
 }

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// Pause before work that failed is begun again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Pause between two looks for buckets that are neither active nor gone.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Pause between two searches for buckets that are being created or deleted.
+const SEARCH_PAUSE: Duration = Duration::from_secs(30);
 
 /// Longest time that a saga may take on another node.
 const SAGA_MAX: Duration = Duration::from_secs(20);
@@ -75,14 +75,14 @@ pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<Stop
     }
 }
 
-/// Waits until a look finds an unfinished bucket. Its saga may run: the resumption waits for its end.
+/// Waits until a search finds an unfinished bucket. Its saga may run: the resumption waits for its end.
 ///
-/// A step of unknown outcome may be applied after its saga was resumed. If nothing looked again, the bucket
+/// A step of unknown outcome may be applied after its saga was resumed. Without further searches the bucket
 /// would be unusable until the next leadership.
-async fn until_found(look: impl Fn() -> bool) {
+async fn until_found(search: impl Fn() -> bool) {
     loop {
-        mlgw_common::time::sleep(LOOK_AGAIN).await;
-        if look() {
+        mlgw_common::time::sleep(SEARCH_PAUSE).await;
+        if search() {
             return;
         }
     }
@@ -197,14 +197,14 @@ impl CatalogueInner {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOOK_AGAIN, until_found};
+    use super::{SEARCH_PAUSE, until_found};
     use mlgw_common::time::Instant;
     use std::cell::Cell;
 
     #[tokio::test(start_paused = true)]
     async fn unfinished_buckets_are_looked_for_all_the_time() {
-        let (begun, looks) = (Instant::now(), Cell::new(0));
-        until_found(|| looks.replace(looks.get() + 1) == 2).await;
-        assert_eq!(begun.elapsed(), 3 * LOOK_AGAIN);
+        let (begun, searches) = (Instant::now(), Cell::new(0));
+        until_found(|| searches.replace(searches.get() + 1) == 2).await;
+        assert_eq!(begun.elapsed(), 3 * SEARCH_PAUSE);
     }
 }

@@ -87,7 +87,7 @@ impl Groups {
     }
 
     /// Removes the member of a group other than the system group, which stops then. Until
-    /// [`Groups::end_stop`] it is one of [`Groups::stopping`], which an end of the catalogue flushes too.
+    /// [`Groups::end_stop`] it is one of [`Groups::all_open`], which an end of the catalogue flushes.
     pub(super) fn begin_stop(&self, id: u32) -> Option<Arc<Group>> {
         let member = self.get(id)?;
         // First, so that it is never in neither of them.
@@ -100,9 +100,11 @@ impl Groups {
         self.stopping.lock().remove(&id);
     }
 
-    /// The members that are stopping.
-    pub(super) fn stopping(&self) -> Vec<Arc<Group>> {
-        self.stopping.lock().values().cloned().collect()
+    /// All members that have their files open: those of [`Groups::all`], and those that are stopping.
+    pub(super) fn all_open(&self) -> Vec<Arc<Group>> {
+        let mut open = self.all();
+        open.extend(self.stopping.lock().values().cloned());
+        open
     }
 
     /// True while the member of the group `id` stops, which has its files open.

@@ -327,8 +327,8 @@ impl CatalogueInner {
 
     /// Handles on the stores that must be closed before the directory can be opened again.
     pub(super) fn closing(&self) -> Closing {
-        let groups = self.groups.all().into_iter().chain(self.groups.stopping());
-        let states = groups.map(|group| group.state().open_token());
+        let groups = self.groups.all_open();
+        let states = groups.iter().map(|group| group.state().open_token());
         Closing(states.chain([self.log.open_token()]).collect())
     }
 
@@ -345,7 +345,7 @@ impl CatalogueInner {
         self.readers.set_segment_pins(None);
         self.readers.set_pin_of_all(None);
         self.readers.set_policy_check(None);
-        for group in self.groups.all().into_iter().chain(self.groups.stopping()) {
+        for group in self.groups.all_open() {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error,
                     "failed to flush the state; the next start replays the log");

@@ -84,10 +84,11 @@ fn recover_with(dir: &Path, old_rows: OldRows) -> Result<RecoveredCatalogue, Div
     recover_catalogue(&recovery, &dir.join("recovering"), &ignore_progress)
 }
 
-/// The groups that a recovery lacks, and the nodes that it names.
-fn refused(dir: &Path) -> (Vec<u32>, Vec<NodeId>) {
+/// The fault for which a recovery is refused, the groups that have it, and the nodes that it names.
+fn refused(dir: &Path) -> (&'static str, Vec<u32>, Vec<NodeId>) {
     match recover(dir).map(drop) {
-        Err(DivideError::MissingGroups { groups, homes }) => (groups, homes),
+        Err(DivideError::MissingGroups { groups, homes }) => ("missing", groups, homes),
+        Err(DivideError::OldGroups { groups, homes }) => ("old", groups, homes),
         other => panic!("{other:?}"),
     }
 }
@@ -166,7 +167,7 @@ async fn rows_of_a_group_that_the_node_left_are_not_checked_and_not_recovered() 
     assert!(of_home.iter().any(CheckFinding::is_damage), "node 2 has the group: {of_home:?}");
     let refusal = recover(dir.path()).map(drop).unwrap_err().to_string();
     assert!(refusal.contains("(1, 2)") && refusal.contains("nodes 2, 3, 4"), "{refusal}");
-    assert_eq!(refused(dir.path()), (vec![1, 2], HOMES.to_vec()));
+    assert_eq!(refused(dir.path()), ("missing", vec![1, 2], HOMES.to_vec()));
     assert!(!dir.path().join("recovered").exists(), "nothing was made");
 }
 
@@ -177,22 +178,14 @@ async fn a_node_without_the_rows_of_a_group_is_not_recovered() {
     let range = PutPartition { bucket_id: first.id, key: b"m".to_vec(), group: 4 };
     catalogue.propose(Command::from(Change::PutPartition(range))).await.unwrap();
     catalogue.shutdown().await;
-    assert_eq!(refused(dir.path()), (vec![4], vec![]));
+    assert_eq!(refused(dir.path()), ("missing", vec![4], vec![]));
     // A learner that has not received a snapshot yet.
     let empty = dir.path().join("catalogue/group-4/state-1");
     std::fs::create_dir_all(&empty).unwrap();
     drop(StateDb::open(&empty, &store_options::cache(1 << 20), 1 << 20).unwrap());
     let (opened, findings) = check(dir.path(), 1);
     assert_eq!((opened.unwrap().groups(), findings), (vec![0, 1, 2, 3, 4], vec![]));
-    assert_eq!(refused(dir.path()), (vec![4], vec![]), "a directory is not enough");
-}
-
-/// The groups whose rows a recovery finds old, and the nodes that it names.
-fn refused_as_old(dir: &Path) -> (Vec<u32>, Vec<NodeId>) {
-    match recover(dir).map(drop) {
-        Err(DivideError::OldGroups { groups, homes }) => (groups, homes),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(refused(dir.path()), ("missing", vec![4], vec![]), "a directory is not enough");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,7 +196,7 @@ async fn a_node_that_has_not_caught_up_with_a_group_is_recovered_only_if_the_los
     catalogue.shutdown().await;
     let at = dir.path().join("catalogue");
     behind::record(&at, 3).unwrap();
-    assert_eq!(refused_as_old(dir.path()), (vec![3], vec![]));
+    assert_eq!(refused(dir.path()), ("old", vec![3], vec![]));
     let refusal = recover(dir.path()).map(drop).unwrap_err().to_string();
     assert!(refusal.contains("may be old (3)") && refusal.contains("--old-rows"), "{refusal}");
     assert!(!dir.path().join("recovered").exists(), "nothing was made");
@@ -228,7 +221,7 @@ async fn a_node_that_has_not_caught_up_with_a_group_is_recovered_only_if_the_los
     state.write(&[(row, Some(encode(&removed)))].into()).unwrap();
     state.flush().unwrap();
     drop(state);
-    assert_eq!(refused_as_old(dir.path()), (vec![2], vec![]), "by its own rows it is no member");
+    assert_eq!(refused(dir.path()), ("old", vec![2], vec![]), "by its own rows it is no member");
 }
 
 /// Rebuilds the catalogue from its newest checkpoint and its log.

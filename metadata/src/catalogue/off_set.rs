@@ -13,23 +13,23 @@ use super::groups::SYSTEM_GROUP;
 use super::segment_usages::each_usage;
 use super::{Catalogue, ChunkOwner, ProposeError};
 use crate::apply::is_released;
-use crate::offline::ExtentPosition;
 use crate::offline::bodies::each_extent_from;
+use crate::offline::{ExtentPosition, ReferencedExtent};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
-use mlgw_common::{BucketId, NodeId, ObjectKey, SegmentId, SegmentTier};
+use mlgw_common::{BucketId, ObjectKey, SegmentId, SegmentTier};
 use mlgw_formats::command::{Change, Command, EndGuest, FenceSegment, Reject};
 use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::usage::segment_row;
-use mlgw_formats::schema::{Extent, GroupSet, SegmentUsage};
+use mlgw_formats::schema::{Extent, GroupSet, NodeSet, SegmentUsage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Extents that are looked at before a look ends, whether it has found some or not.
-const LOOKED_AT_MAX: usize = 20_000;
+/// Extents that are read at once, whether chunks of the segments are among them or not.
+const SCANNED_EXTENTS_MAX: usize = 20_000;
 
 /// Fences that are proposed at a time.
 const FENCES_AT_ONCE: usize = 64;
@@ -82,25 +82,28 @@ impl Catalogue {
     /// From memory; empty without sets.
     #[must_use]
     pub fn off_set_groups(&self) -> Vec<GroupSet> {
-        let (resident, own) = (&self.inner.resident, self.node());
-        if !resident.has_sets() {
+        if !self.inner.resident.has_sets() {
             return Vec::new();
         }
         let groups = self.group_sets().into_iter().map(Arc::unwrap_or_clone);
-        groups.filter(|of| refers_elsewhere(of) && self.leads_in_set(of, own)).collect()
+        groups.filter(|of| refers_elsewhere(of) && self.leads_in_set(of)).collect()
     }
 
     /// True if this node still leads a group as a node of its set, and its set has not changed since `of` was
     /// read.
     #[must_use]
     pub fn leads_off_set(&self, of: &GroupSet) -> bool {
-        self.inner.resident.set_of_group(of.group) == *of && self.leads_in_set(of, self.node())
+        self.inner.resident.set_of_group(of.group) == *of && self.leads_in_set(of)
     }
 
-    fn leads_in_set(&self, of: &GroupSet, own: NodeId) -> bool {
-        let sets = self.inner.resident.sets.read();
-        let has_own = sets.get(&u64::from(of.set)).is_some_and(|set| set.contains(own));
-        has_own && self.inner.groups.get(of.group).is_some_and(|member| member.leader() == Some(own))
+    fn leads_in_set(&self, of: &GroupSet) -> bool {
+        let own = self.node();
+        self.set_of(of).is_some_and(|set| set.contains(own))
+            && self.inner.groups.get(of.group).is_some_and(|member| member.leader() == Some(own))
+    }
+
+    fn set_of(&self, of: &GroupSet) -> Option<Arc<NodeSet>> {
+        self.inner.resident.sets.read().get(&u64::from(of.set)).cloned()
     }
 
     /// References of a group to segments of other sets than its own. Segments of the first set that are at an
@@ -113,7 +116,7 @@ impl Catalogue {
         let state = self.inner.state_of_group(of.group)?;
         let mut found = OffSetUsages::default();
         each_usage(&state, &mut |id, usage: &SegmentUsage| {
-            // A segment that this node does not know yet is looked at later.
+            // Without a segment whose row this node has not applied yet.
             let Some(segment) = self.segment(id).filter(|segment| segment.set != of.set) else { return };
             if segment.set != FIRST_SET || segment.tier != SegmentTier::Upstream {
                 found.segments.insert(id, *usage);
@@ -152,19 +155,18 @@ impl Catalogue {
         segments: &BTreeMap<SegmentId, SegmentUsage>,
     ) -> Result<GroupChunks, ReadError> {
         let state = self.inner.state_of_group(group)?;
-        let (mut chunks, mut bytes, mut looked_at, mut wrong) = (Vec::new(), 0, 0, None);
+        let (mut chunks, mut bytes, mut scanned, mut wrong) = (Vec::new(), 0, 0, None);
         let next = each_extent_from(&state, from, &mut |found| {
             let is_enough = bytes >= MOVE_BATCH_BYTES_MAX || chunks.len() >= MOVE_BATCH_CHUNKS_MAX;
-            if is_enough || looked_at >= LOOKED_AT_MAX || wrong.is_some() {
+            if is_enough || scanned >= SCANNED_EXTENTS_MAX || wrong.is_some() {
                 return ControlFlow::Break(());
             }
-            looked_at += 1;
+            scanned += 1;
             if segments.contains_key(&found.extent.segment_id()) {
                 match ObjectKey::from_bytes(found.key) {
                     Ok(key) => {
                         bytes += found.extent.record_bytes();
-                        let (bucket, body, part, offset) =
-                            (found.bucket, found.body, found.part, found.offset);
+                        let ReferencedExtent { bucket, body, part, offset, .. } = *found;
                         let owner = ChunkOwner { bucket, key, body, part, offset };
                         chunks.push(GroupChunk { owner, extent: found.extent.clone() });
                     }
@@ -180,9 +182,9 @@ impl Catalogue {
     }
 
     /// Ends that a group is a guest of a set, if no record of the group refers to a segment of the set any
-    /// more: fences every segment of the set in the group, looks again, and then changes the row. Returns
-    /// false if there are references, or if votes have not moved to the set of the group yet: nodes of the
-    /// former set may have them. `of` is the row as it was read.
+    /// more: fences every segment of the set in the group, reads the references again, and then changes the
+    /// row. Returns false if there are references, or if votes have not moved to the set of the group yet:
+    /// nodes of the former set may have them. `of` is the row as it was read.
     ///
     /// # Errors
     /// [`Reject::SegmentInUse`] if the set has got a segment meanwhile, or a row cannot be read;
@@ -192,42 +194,40 @@ impl Catalogue {
         if !self.has_votes_in_set(of) {
             return Ok(false);
         }
-        let Some(looked) = self.look_at_segments(group, set).await? else { return Ok(false) };
-        let fences = looked.unfenced.into_iter().map(|segment| {
+        let Some(before) = self.read_unfenced(group, set).await? else { return Ok(false) };
+        let fences = before.segments.into_iter().map(|segment| {
             let fence = Change::FenceSegment(FenceSegment { segment: segment.0 });
             self.inner.propose_to(group, Arc::new(Command::from(fence)))
         });
         let fencing = stream::iter(fences).buffer_unordered(FENCES_AT_ONCE);
         fencing.try_for_each(|_| std::future::ready(Ok(()))).await?;
         // A command that was proposed before may have referred to a segment until it was fenced.
-        let is_released = self.look_at_segments(group, set).await?;
-        if !is_released.is_some_and(|again| again.unfenced.is_empty()) {
+        let after = self.read_unfenced(group, set).await?;
+        if after.is_none_or(|after| !after.segments.is_empty()) {
             return Ok(false);
         }
-        let end = EndGuest { group, set, changes, next_segment: looked.next_segment.0 };
+        let end = EndGuest { group, set, changes, next_segment: before.next_segment.0 };
         self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::EndGuest(end)))).await?;
         Ok(true)
     }
 
     fn has_votes_in_set(&self, of: &GroupSet) -> bool {
-        let sets = self.inner.resident.sets.read();
-        let has = |node: &NodeId| sets.get(&u64::from(of.set)).is_some_and(|set| set.contains(*node));
-        self.voters(of.group).iter().all(has)
+        self.set_of(of).is_some_and(|set| self.voters(of.group).iter().all(|node| set.contains(*node)))
     }
 
-    /// Looks at the references of a group to the segments of a set; `None` if there are some.
-    async fn look_at_segments(&self, group: u32, set: u32) -> Result<Option<LookedAt>, ProposeError> {
+    /// The unfenced segments of a set; `None` if a group refers to a segment of the set.
+    async fn read_unfenced(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ProposeError> {
         let catalogue = self.clone();
-        let looked = tokio::task::spawn_blocking(move || catalogue.unfenced_segments(group, set)).await;
+        let read = tokio::task::spawn_blocking(move || catalogue.unfenced_segments(group, set)).await;
         // A row that cannot be read counts as a reference.
-        looked.ok().and_then(Result::ok).ok_or(ProposeError::Rejected(Reject::SegmentInUse))
+        read.ok().and_then(Result::ok).ok_or(ProposeError::Rejected(Reject::SegmentInUse))
     }
 
-    fn unfenced_segments(&self, group: u32, set: u32) -> Result<Option<LookedAt>, ReadError> {
+    fn unfenced_segments(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ReadError> {
         // Before the rows: a segment that is not among them has a later id, or was removed.
         let next_segment = self.next_segment()?;
         let state = self.inner.state_of_group(group)?;
-        let mut unfenced = Vec::new();
+        let mut segments = Vec::new();
         for record in self.segments()?.iter().filter(|record| record.set == set) {
             let segment = record.segment_id();
             if is_released(&*state, segment)? {
@@ -236,18 +236,18 @@ impl Catalogue {
             if state.get(&segment_row(segment))?.is_some() {
                 return Ok(None);
             }
-            unfenced.push(segment);
+            segments.push(segment);
         }
-        Ok(Some(LookedAt { next_segment, unfenced }))
+        Ok(Some(UnfencedSegments { next_segment, segments }))
     }
 }
 
-/// The segments of a set, to none of which a group refers.
-struct LookedAt {
-    /// Id of the next segment, before the others were looked at.
+/// Segments of a set that are not fenced in a group, which refers to no segment of the set.
+struct UnfencedSegments {
+    /// Id of the next segment, from before the segments of the set were read.
     next_segment: SegmentId,
-    /// Those to which the group may still begin to refer.
-    unfenced: Vec<SegmentId>,
+    /// The segments. The group may still begin to refer to them.
+    segments: Vec<SegmentId>,
 }
 
 /// True if records of a group may refer to segments of another set than its own.

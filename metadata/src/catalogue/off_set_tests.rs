@@ -120,7 +120,7 @@ async fn a_write_from_before_the_move_cannot_refer_to_a_segment_that_is_removed_
         let fenced = Reject::SegmentFenced { segment: segment.0 };
         assert_eq!(late, Err(ProposeError::Rejected(fenced)));
         bench.seal(segment).await;
-        catalogue.remove_segment(segment).await.expect("the group is not asked any more");
+        catalogue.remove_segment(segment).await.expect("the group is no guest any more");
     }
     bench.put("late", vec![extent(new.0, 10)]).await.unwrap();
     assert!(matches!(bench.end_guest(1).await, Err(ProposeError::Rejected(Reject::Malformed { .. }))));
@@ -173,7 +173,7 @@ async fn a_node_moves_bytes_of_the_groups_that_it_leads_in_their_set() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_at_the_chunks_of_a_group_continues_within_an_object() {
+async fn a_scan_of_the_chunks_of_a_group_continues_within_an_object() {
     let bench = Bench::new().await;
     let catalogue = &bench.catalogue;
     let (wanted, kept) = (bench.segment(FIRST_SET).await, bench.segment(FIRST_SET).await);
@@ -211,12 +211,12 @@ async fn a_look_at_the_chunks_of_a_group_continues_within_an_object() {
     assert_eq!(expected.len(), 2 + 480 + 243 + 1);
     assert!(expected.iter().any(|(_, _, part, offset, _)| (*part, *offset) == (PartNumber::new(2), 2_990)));
     let segments = [(wanted, SegmentUsage::default())].into();
-    let (mut found, mut from, mut looks) = (Vec::new(), None, 0);
+    let (mut found, mut from, mut reads) = (Vec::new(), None, 0);
     loop {
         let some = catalogue.chunks_of_group(GROUP, from.as_ref(), &segments).unwrap();
         assert!(some.chunks.len() <= MOVE_BATCH_CHUNKS_MAX);
         found.extend(some.chunks);
-        looks += 1;
+        reads += 1;
         match some.next {
             Some(next) => from = Some(next),
             None => break,
@@ -229,6 +229,6 @@ async fn a_look_at_the_chunks_of_a_group_continues_within_an_object() {
             (key.as_bytes().to_vec(), body, part, offset, of.extent.offset)
         })
         .collect();
-    assert_eq!((found, looks), (expected, 6));
+    assert_eq!((found, reads), (expected, 6));
     bench.catalogue.clone().shutdown().await;
 }

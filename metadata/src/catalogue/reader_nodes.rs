@@ -46,7 +46,7 @@ pub(super) struct ReadElsewhere {
     pub(super) segments: BTreeSet<u64>,
     /// Nodes that did not answer and are waited for: their readers are unknown.
     pub(super) unanswered: BTreeSet<NodeId>,
-    /// Nodes that have not answered for so long that their readers are not waited for any more.
+    /// Nodes that have not answered for longer than the limit: their readers are not waited for.
     pub(super) given_up: BTreeSet<NodeId>,
     /// Nodes that answered and have not applied the entry of the question, so they may get further readers;
     /// or that do not run its policy.

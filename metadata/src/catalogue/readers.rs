@@ -65,7 +65,7 @@ const APPLIED_ELSEWHERE_MAX: Duration = Duration::from_millis(SYSTEM_ROWS_AGE_MS
 /// Pause before nodes that did not answer are asked again.
 const APPLIED_PAUSE: Duration = Duration::from_millis(200);
 
-/// Pause before this node looks again which version of the policy it runs.
+/// Pause between two reads of the version of the policy that this node runs.
 pub(super) const POLICY_PAUSE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(APPLY_MAX.as_secs() < ANSWER_MAX.as_secs());

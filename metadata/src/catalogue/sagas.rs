@@ -6,8 +6,8 @@
 //! finds the bucket empty, then drop it group by group and free the name. If a group has objects, every group
 //! gets the next epoch and is thawed, and the bucket returns to `Active`. A crash in between leaves the state
 //! `Creating` or `Deleting`. The next open continues: it finishes a creation and decides a deletion again. If
-//! a group has the next epoch already, the decision was to keep the bucket, and stays. The leader also looks
-//! for such buckets at intervals, since a step of unknown outcome may be applied late.
+//! a group has the next epoch already, the decision was to keep the bucket, and stays. The leader also
+//! searches for such buckets at intervals, since a step of unknown outcome may be applied late.
 //!
 //! A saga runs on the leader of the system group only, and its commands to that group enter the log of that
 //! leadership only. The next leader resumes it; a runner that has lost the leadership cannot complete a step

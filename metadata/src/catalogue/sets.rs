@@ -75,7 +75,7 @@ impl Catalogue {
     ///
     /// Records of the group may refer to segments of each of them, by the rows of this node. A move of the
     /// group that this node has not applied yet does not end that: the group becomes a guest of the set in
-    /// which it was. The end of the guest does, so the node looks again when the chunk is stored
+    /// which it was. The end of the guest does, so the node checks the set again when the chunk is stored
     /// ([`Catalogue::may_refer_to`]).
     #[must_use]
     pub fn set_for(&self, own: NodeId, bucket: BucketId, key: &ObjectKey) -> Option<u32> {

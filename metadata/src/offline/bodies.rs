@@ -112,22 +112,19 @@ fn visit_row(
     start: BodyPlace,
     each: Visit<'_>,
 ) -> Visited {
-    let (bucket, key, body) = match family {
-        Family::Upload => upload::key_of(row)?,
-        Family::Version => {
-            let (bucket, key, _) = version::key_of(row)?;
-            (bucket, key, decode::<ObjectVersion>(value)?.body())
-        }
-        _ => {
-            let (bucket, key) = object::key_of(row)?;
-            (bucket, key, decode::<ObjectVersion>(value)?.body())
-        }
-    };
-    let mut whole = ExtentVisitor { bucket, key: &key, body, part: None, offset: 0, start };
     if family == Family::Upload {
-        return parts(state, whole, each);
+        let (bucket, key, body) = upload::key_of(row)?;
+        return parts(state, ExtentVisitor { bucket, key: &key, body, part: None, offset: 0, start }, each);
     }
+    let (bucket, key) = if family == Family::Version {
+        let (bucket, key, _) = version::key_of(row)?;
+        (bucket, key)
+    } else {
+        object::key_of(row)?
+    };
     let record: ObjectVersion = decode(value)?;
+    let body = record.body();
+    let mut whole = ExtentVisitor { bucket, key: &key, body, part: None, offset: 0, start };
     if let ended @ ControlFlow::Break(_) = whole.extents(&record.extents, each) {
         return Ok(ended);
     }
@@ -157,7 +154,7 @@ struct ExtentVisitor<'a> {
     body: BodyId,
     part: Option<PartNumber>,
     offset: u64,
-    /// Extents before this place are passed over.
+    /// Extents before this place are skipped.
     start: BodyPlace,
 }
 

@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest time in which the groups have to make progress with two of three members.
 const PROGRESS_MAX: Duration = Duration::from_secs(60);
 
-/// In one of so many rounds a leader is isolated, in the others killed.
+/// Rounds per isolation of a leader. In the other rounds a leader is killed.
 const ISOLATION_EVERY: u32 = 5;
 
 /// Acknowledged writes of every group that count as progress.

@@ -257,7 +257,7 @@ class NodesLoad:
 
 
 def capacity(stores, mix, seconds, connections, seed):
-    """Requests of a mix that these nodes answer in a second, in a closed loop over so many connections. The
+    """Requests of a mix that these nodes answer in a second, in a closed loop over these connections. The
     client, which has a higher priority, takes processor time from them: they could do more without it."""
     closed = replace(mix, prefix=f"{mix.prefix}-capacity")
     with NodesLoad(stores, closed, None, connections, seed) as load:

@@ -7,8 +7,8 @@ use std::thread;
 
 use super::segment_files::{MINUTELY_MAX, until_copied};
 use super::testbed::{
-    FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, TestMember, assert_reads, assert_reads_before, put,
-    wait_at_most, wait_until,
+    FIRST, GATEWAY, STORAGE, TestCluster, TestMember, assert_reads, assert_reads_before, put, wait_at_most,
+    wait_until,
 };
 use super::writers::{TestWriter, WrittenObject, assert_all_stored};
 use crate::server::ServerSetup;
@@ -38,15 +38,10 @@ fn restore(member: &TestMember, from: &Path) -> (String, Option<i32>) {
     member.setup.store(&["restore", text(from), text(&member.setup.data_dir)])
 }
 
-/// Three nodes with the buckets [`SPREAD`].
+/// Three nodes with a bucket in each group of objects.
 fn busy_cluster() -> TestCluster {
     let cluster = TestCluster::three_with(busy_segments);
-    let client = cluster.client(FIRST);
-    cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
-    });
+    cluster.create_spread_buckets();
     cluster
 }
 

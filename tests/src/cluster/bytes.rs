@@ -14,9 +14,9 @@ use crate::server::ServerSetup;
 
 /// Objects in each bucket, and so in each group: many more bytes than open segments have.
 const OBJECTS: usize = 150;
-/// Every so many objects are read through each node.
+/// Distance of the objects that are read through each node.
 const READ_STEP: usize = 3;
-/// Every so many objects are looked up by their location.
+/// Distance of the objects whose nodes are examined.
 const SHOWN_STEP: usize = 15;
 
 /// Settings for many segments that are compacted soon.
@@ -28,11 +28,9 @@ pub(super) fn eager(setup: ServerSetup) -> ServerSetup {
 fn three() -> TestCluster {
     let cluster = TestCluster::three_with(eager);
     wait_until("the cluster has the newest version", || cluster.view(FIRST).upgrade.is_none());
+    cluster.create_spread_buckets();
     let client = cluster.client(FIRST);
     cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
         for bucket in SPREAD {
             for number in 0..OBJECTS {
                 put_in(&client, bucket, &key(number)).await;

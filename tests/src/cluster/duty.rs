@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use http::Method;
 use mlgw_common::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -194,13 +193,9 @@ fn another_node_takes_the_duty_over_when_its_node_is_killed() {
 /// Begins a write of the object `a` through a node, and returns it before its last bytes are sent.
 fn begin_late_write(cluster: &TestCluster, origin: &TestOrigin, through: usize) -> RawExchange {
     let (client, server) = (cluster.client(through), cluster.process(through).s3);
-    let exchange = cluster.block_on(async {
-        let (target, length) = (format!("/{THROUGH}/a"), LATE.length as u64);
-        let mut put = RawExchange::begin(&client, server, Method::PUT, &target, length).await?;
-        put.send(&LATE.bytes()[..LATE.length - LATE_REST]).await?;
-        Ok::<_, std::io::Error>(put)
-    });
-    let exchange = exchange.expect("sent");
+    let target = format!("/{THROUGH}/a");
+    let begun = RawExchange::begin_put(&client, server, &target, LATE, LATE_REST);
+    let exchange = cluster.block_on(begun).expect("sent");
     wait_until("the origin receives the write", || origin.requests_in_flight() == 1);
     exchange
 }

@@ -53,11 +53,9 @@ pub(super) fn small_segments(setup: ServerSetup) -> ServerSetup {
 fn three() -> TestCluster {
     let cluster = TestCluster::three_with(small_segments);
     wait_until("the cluster has the newest version", || cluster.view(FIRST).upgrade.is_none());
+    cluster.create_spread_buckets();
     let client = cluster.client(FIRST);
     cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
         let splits = [("x-mlgw-split-keys", SPLIT_KEYS.to_owned())];
         client.call(Method::PUT, &format!("/{SPLIT}"), &splits, full_body("")).await.expect("made");
         for key in split_keys() {
@@ -72,7 +70,7 @@ fn split_keys() -> impl Iterator<Item = String> {
     (b'a'..).take(SPLIT_OBJECTS).map(|letter| format!("{}-key", char::from(letter)))
 }
 
-/// Adds two storage nodes, and makes sets of all five. Returns the metrics meanwhile.
+/// Adds two storage nodes, and makes sets of all five.
 pub(super) fn grow(cluster: &mut TestCluster) {
     for id in [4, 5] {
         cluster.join("storage");

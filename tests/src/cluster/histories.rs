@@ -15,14 +15,13 @@
 //! - `requests`: sends requests, and records their outcomes;
 //! - `load`: the clients;
 //! - `due_work`: what is due by time while clocks jump;
-//! - `twelve_schedules`: orders of events that lose data in a cluster without one of its rules;
 //! - `links`: relays between the nodes, which hold back bytes;
 //! - `faults`: the schedule of faults;
 //! - `faulty_disk`: the disk below a node, in memory;
 //! - `nemesis`: carries out the faults;
 //! - `round`: one round with its checks;
 //! - `sets`: the checks that differ in a cluster with sets of nodes;
-//! - `schedules`: orders of events that lose data in a cluster without one of the rules for sets;
+//! - `schedules`: orders of events that break a promise in a cluster without one of its rules;
 //! - `power_cuts`: power cuts under a node that joins;
 //! - `stored`: what the nodes have on their disks afterwards.
 //!
@@ -51,12 +50,9 @@ mod round;
 mod schedules;
 mod sets;
 mod stored;
-mod twelve_schedules;
 
-/// Time of the load of a round in each run of the tests.
-const SHORT_LOAD: Duration = Duration::from_secs(30);
-/// Time of the load of a round of `make nemesis`.
-const LONG_LOAD: Duration = Duration::from_secs(30);
+/// Time of the load of a round.
+const LOAD: Duration = Duration::from_secs(30);
 /// Rounds of `make nemesis`.
 const ROUNDS: u64 = 300;
 /// Rounds of a cluster before another one is made.
@@ -66,7 +62,7 @@ const ROUNDS_OF_CLUSTER: u64 = 6;
 fn one_round(cluster: fn() -> RelayedCluster, mix: FaultMix, default_seed: u64) {
     let seed = setting("MLGW_SEED", default_seed);
     eprintln!("a round with {}: seed {seed} (repeat with MLGW_SEED={seed})", mix.name);
-    let summary = cluster().run(&RoundPlan { seed, mix, load: SHORT_LOAD });
+    let summary = cluster().run(&RoundPlan { seed, mix, load: LOAD });
     eprintln!("{summary}");
 }
 
@@ -118,7 +114,7 @@ fn rounds_of_further_seeds_are_linearizable() {
         }
         let mix = MIXES[usize::try_from(seed % MIXES.len() as u64).expect("small")];
         eprintln!("seed {seed} (repeat with MLGW_SEED={seed} MLGW_ROUNDS=1 make nemesis)");
-        let plan = RoundPlan { seed, mix, load: LONG_LOAD };
+        let plan = RoundPlan { seed, mix, load: LOAD };
         let summary = if mix.has_sets() {
             drop(cluster.take());
             RelayedCluster::for_sets(seed / MIXES.len() as u64).run(&plan)

@@ -197,7 +197,7 @@ struct TrickledRead {
 }
 
 impl TrickledRead {
-    /// Waits until so many bytes are read.
+    /// Waits until this many bytes are read.
     fn until_read(&self, bytes: usize) {
         wait_at_most(TRICKLE_MAX, &format!("{bytes} bytes are read through node {}", self.id), || {
             assert!(!self.body.is_finished(), "the read through node {} breaks off", self.id);

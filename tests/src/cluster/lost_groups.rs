@@ -33,11 +33,9 @@ fn bucket_of(group: u32) -> &'static str {
 /// them.
 fn five() -> TestCluster {
     let mut cluster = TestCluster::three();
+    cluster.create_spread_buckets();
     let client = cluster.client(FIRST);
     cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
         for bucket in SPREAD {
             store(&client, bucket, "before").await.expect("stored");
         }

@@ -172,6 +172,15 @@ impl TestMember {
         let setup = settings(setup).with("cluster.listen", address);
         Self { setup, address, process: None }
     }
+
+    /// Runs `mlgw cluster join` for the directory, with this seed; returns its output and its exit status.
+    pub(super) fn join(&self, seed: SocketAddr, token: &str, role: &str) -> (String, Option<i32>) {
+        let dir = self.setup.data_dir.to_str().expect("a test path");
+        let name = self.setup.data_dir.file_name().and_then(|name| name.to_str()).expect("a test path");
+        let seed = seed.to_string();
+        let words = ["join", dir, "--token", token, "--seed", &seed, "--role", role, "--name", name];
+        self.setup.cluster(&words)
+    }
 }
 
 /// The nodes of a cluster. The first has the id 1, and so on.
@@ -253,13 +262,18 @@ impl TestCluster {
         }
         cluster.until_settled();
         cluster.until_first_has_duty();
-        let client = cluster.client(FIRST);
-        cluster.block_on(async {
+        cluster.create_spread_buckets();
+        cluster
+    }
+
+    /// Creates the buckets [`SPREAD`] after the first one, which exists before the cluster.
+    pub(super) fn create_spread_buckets(&self) {
+        let client = self.client(FIRST);
+        self.block_on(async {
             for bucket in &SPREAD[1..] {
                 client.create_bucket(bucket).await.expect("made");
             }
         });
-        cluster
     }
 
     /// Waits until three nodes vote in every group, and each group has the leader that it is assigned to.
@@ -353,11 +367,7 @@ impl TestCluster {
 
     /// Runs `mlgw cluster join` for a directory; returns its output and its exit status.
     pub(super) fn run_join(&self, member: &TestMember, token: &str, role: &str) -> (String, Option<i32>) {
-        let dir = member.setup.data_dir.to_str().expect("a test path");
-        let name = member.setup.data_dir.file_name().and_then(|name| name.to_str()).expect("a test path");
-        let seed = self.member(FIRST).address.to_string();
-        let words = ["join", dir, "--token", token, "--seed", &seed, "--role", role, "--name", name];
-        member.setup.cluster(&words)
+        member.join(self.member(FIRST).address, token, role)
     }
 
     /// Replaces the nodes of this cluster, which do not run, by the first node of another cluster.

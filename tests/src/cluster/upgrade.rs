@@ -89,12 +89,7 @@ fn assert_not_raised(cluster: &TestCluster, at: usize, version: u32) {
 /// A further node joins, and groups move to sets with it: commands of the newest version in the system group.
 /// Objects are stored in segments of these sets, which only the newest version creates.
 fn use_newest_commands(cluster: &mut TestCluster) {
-    let client = cluster.client(FIRST);
-    cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
-    });
+    cluster.create_spread_buckets();
     cluster.set_settings(|setup| setup);
     cluster.join("storage");
     cluster.until_active(JOINING);

@@ -32,7 +32,7 @@ fn assert_on_page(lines: &str) {
     assert!(page().contains(&format!("\n{}\n", lines.trim_end())), "not in docs/OPERATIONS.md:\n{lines}");
 }
 
-/// Returns a cluster of this many storage nodes, of which the last one may be down.
+/// Returns a cluster of `count` storage nodes. The last one does not answer if `is_last_down`.
 fn nodes(count: u64, is_last_down: bool) -> ClusterInfo {
     let mut found = cluster();
     let first = found.nodes[0].clone();

@@ -1,4 +1,4 @@
-//! The world of a schedule: groups with rows, commands on their way, and runners of sagas.
+//! The world of a schedule, for tests only: groups with rows, commands on their way, and runners of sagas.
 
 use crate::apply::{apply, seq_of};
 use crate::catalogue::groups::SYSTEM_GROUP;
@@ -11,10 +11,11 @@ use mlgw_formats::command::{
     Change, Command, CreateBucket, DeleteObject, ObjectChange, ObjectCommand, PutObject, Reject, Reply,
 };
 use mlgw_formats::schema::{Bucket, BucketState, Mirror, ObjectVersion, bucket, decode, object};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 const NAME: &str = "data";
@@ -26,15 +27,15 @@ const CALM_ACTIONS: usize = 2_000;
 /// Last events that a failure shows.
 const EVENTS_SHOWN: usize = 60;
 
-/// Rules, of which one can be left out.
+/// The rules of sagas; false for one that a test leaves out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SagaRules {
     /// Commands to the system group enter the log of the leadership of their runner only.
     pub(super) one_leadership: bool,
     /// Freezes and thaws name the epoch of their decision.
     pub(super) named_epochs: bool,
-    /// The leader looks for buckets between two states all the time, not only when its leadership begins and
-    /// after a step with an unknown outcome: such a step may be carried out after that.
+    /// The leader searches for buckets between two states at intervals, not only when its leadership begins
+    /// and after a step with an unknown outcome: such a step may be carried out after that.
     pub(super) looks_again: bool,
 }
 
@@ -71,11 +72,11 @@ struct Answer(Arc<Mutex<Option<Outcome>>>);
 
 impl Answer {
     fn give(&self, outcome: Outcome) {
-        self.0.lock().unwrap().get_or_insert(outcome);
+        self.0.lock().get_or_insert(outcome);
     }
 
     fn is_given(&self) -> bool {
-        self.0.lock().unwrap().is_some()
+        self.0.lock().is_some()
     }
 }
 
@@ -83,7 +84,7 @@ impl Future for Answer {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
-        self.0.lock().unwrap().clone().map_or(Poll::Pending, Poll::Ready)
+        self.0.lock().clone().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -120,7 +121,7 @@ impl SagaGroups for SimGroups {
         }
         let answer = Answer::default();
         let sent = Sent { group, term: Some(self.term), change, answer: answer.clone() };
-        self.network.lock().unwrap().push(sent);
+        self.network.lock().push(sent);
         answer.await
     }
 }
@@ -146,7 +147,7 @@ pub(super) struct World {
     term: Arc<AtomicU64>,
     network: Arc<Mutex<Vec<Sent>>>,
     runners: Vec<Runner>,
-    /// True if the leader looks for interrupted sagas.
+    /// True if the leader searches for interrupted sagas.
     resumes: bool,
     /// Acknowledged objects: bucket, group and key.
     objects: BTreeSet<(u64, u32, String)>,
@@ -197,7 +198,7 @@ impl World {
             self.deliver()?;
             self.poll();
             self.check()?;
-            let is_at_rest = self.network.lock().unwrap().is_empty() && self.runners.is_empty();
+            let is_at_rest = self.network.lock().is_empty() && self.runners.is_empty();
             let state = self.bucket().map(|bucket| bucket.state());
             if is_at_rest && state.is_none_or(|state| state == BucketState::Active) {
                 return Ok(());
@@ -252,7 +253,7 @@ impl World {
 
     /// Drops the answer of a command, which may still arrive.
     fn drop_answer(&mut self) {
-        let network = self.network.lock().unwrap();
+        let network = self.network.lock();
         if let Some(sent) = self.rng.choice(network.iter()) {
             sent.answer.give(Err(ProposeError::UnknownOutcome));
         }
@@ -334,14 +335,14 @@ impl World {
         let change =
             Change::Object(ObjectCommand { bucket_id, epoch, key, change, ..ObjectCommand::default() });
         let sent = Sent { group, term: None, change, answer: Answer::default() };
-        self.network.lock().unwrap().push(sent);
+        self.network.lock().push(sent);
     }
 
     /// Lets a command arrive: any one, or the newest one, so that most commands are not late. Commands to the
     /// system group stay in order, since their runner is its leader.
     fn deliver(&mut self) -> Result<(), String> {
         let sent = {
-            let mut network = self.network.lock().unwrap();
+            let mut network = self.network.lock();
             if network.is_empty() {
                 return Ok(());
             }
@@ -412,7 +413,7 @@ impl World {
     /// that but the time limits of calls.
     fn discard_late_mirrors(&mut self, id: u64, group: u32) {
         let current = Some(self.current());
-        self.network.lock().unwrap().retain(|sent| {
+        self.network.lock().retain(|sent| {
             let is_mirror = matches!(&sent.change, Change::MirrorBucket(of) if of.bucket_id == id);
             let is_late = sent.term != current || sent.answer.is_given();
             let is_lost = is_mirror && is_late && sent.group == group;

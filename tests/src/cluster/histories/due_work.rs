@@ -1,6 +1,6 @@
 //! Work that is due by time, in rounds in which clocks jump: a dataset with a schedule that is due every day,
-//! half a day from the begin of the round, and an upload that nobody ends. A clock that is days ahead creates
-//! no job, and deletes nothing of the upload.
+//! half a day from the begin of the round, and an incomplete upload. A clock that is days ahead creates no
+//! job, and deletes nothing of the upload.
 
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;

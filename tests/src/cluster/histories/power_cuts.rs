@@ -26,7 +26,7 @@ use crate::seed::{Rng, seeded_rng};
 const JOINING: usize = 2;
 /// Name of its directory on each disk.
 const DIRECTORY: &str = "node-2";
-/// Pause before a join that was refused because there are too many.
+/// Pause before a join is repeated that was refused because of too many requests.
 const LIMITED: Duration = Duration::from_secs(1);
 /// Cuts during the first start of a node.
 const CUTS_OF_START: u64 = 3;
@@ -37,7 +37,7 @@ const START_MS: u64 = 1_500;
 struct RecordedJoin {
     recording: Recording,
     /// Position before the request: everything before prepares the directory.
-    asked: usize,
+    requested: usize,
     /// Address that the node has stated.
     address: SocketAddr,
 }
@@ -47,24 +47,20 @@ impl RecordedJoin {
     fn record(cluster: &TestCluster, token: &str) -> Self {
         let mount = Mount::new();
         let member = cluster.member_at(mount.path(), DIRECTORY);
-        // No member answers at this address, so the directory is prepared and nothing is asked.
-        let seed = unused_address().to_string();
-        let dir = member.setup.data_dir.to_str().expect("a test path");
-        let words =
-            ["join", dir, "--token", token, "--seed", &seed, "--role", "storage", "--name", DIRECTORY];
-        let (output, status) = member.setup.cluster(&words);
+        // No member answers at this address, so the directory is prepared and no request is sent.
+        let (output, status) = member.join(unused_address(), token, "storage");
         assert!(status.is_some_and(|status| status != 0) && !is_described(&member), "{output}");
-        let asked = mount.disk().recording().position();
+        let requested = mount.disk().recording().position();
         assert_joined(cluster.run_join(&member, token, "storage"), "the recorded join");
         assert!(is_described(&member), "it has joined");
         let recording = mount.disk().recording().clone();
-        Self { recording, asked, address: member.address }
+        Self { recording, requested, address: member.address }
     }
 
     /// Cuts at each sync, and after the end.
     fn cuts(&self, rng: &mut Rng) -> Vec<PowerCut> {
         let end = self.recording.position();
-        let at = self.recording.syncs(|_, _| true).into_iter().chain([self.asked, end]);
+        let at = self.recording.syncs(|_, _| true).into_iter().chain([self.requested, end]);
         let styles = [CutStyle::DropAll, CutStyle::KeepAll, CutStyle::Mixed];
         let cuts = at.flat_map(|at| styles.map(|style| (at, style)));
         cuts.map(|(at, style)| PowerCut { at, style, seed: rng.next() }).collect()
@@ -90,7 +86,7 @@ fn assert_joined(joined: (String, Option<i32>), what: &str) {
     assert_eq!(status, Some(0), "{what}: {output}");
 }
 
-/// Repeats a join until the cluster accepts so many.
+/// Joins again. Repeats that while the cluster refuses it because of too many requests.
 fn join_again(cluster: &TestCluster, member: &TestMember, token: &str, what: &str) {
     let mut joined = cluster.run_join(member, token, "storage");
     while joined.0.contains("too many requests to join") {
@@ -130,7 +126,7 @@ fn a_power_cut_at_any_sync_of_a_join_leaves_no_node_or_the_node_and_a_repeated_j
             old += 1;
         }
         // Before the request the cluster does not know the key, which may be lost then.
-        if cut.at >= recorded.asked {
+        if cut.at >= recorded.requested {
             join_again(&cluster, &member, &token, &format!("{cut:?}"));
             assert_node(&member, &format!("{cut:?}"));
         }

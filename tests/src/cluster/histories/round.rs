@@ -457,7 +457,7 @@ pub(super) fn is_done_change(operation: &KeyOperation) -> bool {
         && matches!(operation.action, KeyAction::Write(..) | KeyAction::Delete)
 }
 
-/// Waits until so many changes are done in each bucket.
+/// Waits until this many changes are done in each bucket.
 fn until_changes(recorder: &HistoryRecorder, count: usize) {
     wait_until(&format!("{count} changes are done in each bucket"), || {
         let histories = recorder.histories();

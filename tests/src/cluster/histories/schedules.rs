@@ -1,9 +1,16 @@
-//! Orders of events that break a promise in a cluster without one of the rules for what moves.
+//! Orders of events that break a promise in a cluster without one of its rules. Each is arranged, not met by
+//! chance: a test waits until the condition of the schedule holds, and then goes on. Here something moves:
 //!
 //! - A group has moved, and a node keeps old rows of the system group, by which it is still in the set of the
 //!   group: relays hold its connections to the leader back.
 //! - A segment gets another owner, which removes it, while a write whose bytes it has is in progress on the
 //!   former one.
+//!
+//! Nothing moves in the others:
+//!
+//! - `held_answer`: the answer to a proposal is held back while a newer write goes through;
+//! - `power_loss`: a leader loses the end of its log with its power, and starts again at once;
+//! - `old_rows`: a node starts on rows from before its newest segments.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,6 +32,10 @@ use crate::content::TestContent;
 use crate::raw::RawExchange;
 use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::server::ServerSetup;
+
+mod held_answer;
+mod old_rows;
+mod power_loss;
 
 /// Longest wait until a group has moved away from a node that the leader of the system group does not reach.
 const MOVED_MAX: Duration = Duration::from_secs(240);
@@ -127,7 +138,7 @@ async fn answer_of<T>(what: &str, request: impl Future<Output = Result<T, CallFa
 }
 
 /// Sends requests through a node with an old map. Each is refused with a 503, or carried out by another node
-/// than the former one, which knows everything that was written since.
+/// than the former one, which has everything that was written since.
 fn request_through(cluster: &TestCluster, through: usize, moved: &MovedGroup, written: &mut WrittenKeys) {
     let MovedGroup { bucket, former, .. } = *moved;
     let client = cluster.client(through);
@@ -259,12 +270,9 @@ impl LateWrite {
     fn begin(cluster: &TestCluster, bucket: &str, key: &str) -> Self {
         let (client, server) = (cluster.client(WRITER), cluster.process(WRITER).s3);
         let before = segment_files(cluster, WRITER);
-        let exchange = cluster.block_on(async {
-            let (target, length) = (format!("/{bucket}/{key}"), LATE.length as u64);
-            let mut put = RawExchange::begin(&client, server, Method::PUT, &target, length).await?;
-            put.send(&LATE.bytes()[..LATE.length - LATE_REST]).await?;
-            Ok::<_, std::io::Error>(put)
-        });
+        let target = format!("/{bucket}/{key}");
+        let begun = RawExchange::begin_put(&client, server, &target, LATE, LATE_REST);
+        let exchange = cluster.block_on(begun).expect("sent");
         let mut segments = Vec::new();
         wait_until("segments have chunks of the write", || {
             let now = segment_files(cluster, WRITER).into_iter();
@@ -274,7 +282,7 @@ impl LateWrite {
             segments = now.filter(has_grown).map(|(name, _)| name).collect();
             !segments.is_empty()
         });
-        Self { exchange: exchange.expect("sent"), segments }
+        Self { exchange, segments }
     }
 
     /// True if a node that stays has one of the segments.
@@ -296,12 +304,8 @@ impl LateWrite {
 #[test]
 fn a_write_in_progress_never_refers_to_a_segment_that_the_next_owner_has_removed() {
     let mut cluster = TestCluster::three_with(eager_with_patience);
-    let (client, bucket, key) = (cluster.client(FIRST), SPREAD[2], "late");
-    cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
-    });
+    let (bucket, key) = (SPREAD[2], "late");
+    cluster.create_spread_buckets();
     // No further file grows by a copy then.
     wait_at_most(MINUTELY_MAX, "every segment has three copies", || {
         let copies = cluster.view(FIRST).copies;

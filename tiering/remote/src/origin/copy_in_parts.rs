@@ -120,8 +120,9 @@ impl<O: Origin + Clone> CopyUpload<'_, O> {
     }
 
     async fn abort(mut self) {
-        self.has_ended = true;
         abort(self.origin, self.named()).await;
+        // Only now: if this call is cancelled, the upload is aborted in the background.
+        self.has_ended = true;
     }
 
     /// Ends the upload, which is complete or may be.
@@ -404,10 +405,17 @@ mod tests {
         assert!(timeout(Duration::from_secs(25), copy(&slow, &[])).await.is_err());
         sleep(Duration::from_secs(1)).await;
         assert_eq!(slow.names()[2..], ["create", "part 1", "part 2", "abort"]);
+
+        // The abort itself is cancelled.
+        let large = TestOrigin { changes_at: 1, ..origin_with(2 * FENCED_COPY_BYTES_MAX) };
+        let slow = TestOrigin { answers_after: Duration::from_secs(10), ..large };
+        assert!(timeout(Duration::from_secs(25), copy(&slow, &[])).await.is_err());
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(slow.names()[2..], ["create", "part 1", "abort", "abort"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_without_permission_does_not_ask_for_the_size() {
+    async fn a_node_without_permission_does_not_request_the_size() {
         let origin = origin_with(1);
         let fenced = FencedOrigin::new(Arc::new(origin.clone()), OriginFence::new());
         assert!(fenced.copy("to", "from", &HeaderMap::new()).await.is_err());

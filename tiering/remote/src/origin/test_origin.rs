@@ -24,9 +24,9 @@ pub(super) struct TestOrigin {
     pub(super) object: ObjectVersion,
     /// Length of a completed upload.
     pub(super) completed_bytes: u64,
-    /// Part whose copy is refused, since the source was written.
+    /// Part whose copy is refused, because the source has changed.
     pub(super) changes_at: u32,
-    /// Time until a write, a new upload or a copied part is answered.
+    /// Time until a write, a new upload, a copied part or an abort is answered.
     pub(super) answers_after: Duration,
     /// Requests and their headers, except for writes.
     pub(super) calls: Arc<Mutex<Vec<(String, HeaderMap)>>>,
@@ -174,6 +174,7 @@ impl Origin for TestOrigin {
     fn abort<'a>(&'a self, _upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
         async move {
             self.record("abort", &HeaderMap::new());
+            sleep(self.answers_after).await;
             Ok(())
         }
         .boxed()

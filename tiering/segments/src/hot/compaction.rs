@@ -30,7 +30,8 @@ pub(super) use choose::HeldBackSegments;
 pub(super) use driver::seal;
 pub use moving::MoveStepError;
 pub(super) use moving::{
-    LiveChunk, RelocationLog, RelocationTarget, blocking, chunk_owner, move_chunk, move_matching, wait_until,
+    LiveChunk, RelocationLog, RelocationTarget, blocking, chunk_owner, move_chunk, move_matching, relocation,
+    wait_until,
 };
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

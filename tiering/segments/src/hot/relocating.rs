@@ -8,9 +8,9 @@
 //! owners then frees the space on the former nodes, and the nodes leave the group.
 //!
 //! It shares the rate of compaction and its part of the flash budget, and rests while space is short and
-//! while the node leaves. One group is moved at a time. Counters of usage tell whether anything is left, so
-//! without that no row of an object is read; and passes over a group whose chunks cannot be moved, or that
-//! gets new ones all the time, rest in between ([`rests`]).
+//! while the node leaves. One group is moved at a time. The counters of usage show whether anything is left:
+//! if not, no row of an object is read. Passes over a group whose chunks cannot be moved, or that gets new
+//! ones all the time, rest in between ([`rests`]).
 //!
 //! Invariants: those of compaction. A chunk is verified before it is written again under fresh checksums; one
 //! that does not verify stays where it is, and its group remains a guest. Nothing is stored here: a start

@@ -43,8 +43,8 @@ impl Nemesis<'_> {
         self.cluster.replace_storage(old, new);
     }
 
-    /// The storage node that leaves in place of `node`: neither the first one, which the test asks, nor that
-    /// with the faulty disk, which must stay.
+    /// The storage node that leaves in place of `node`: neither the first one, to which the test sends its
+    /// commands, nor that with the faulty disk, which must stay.
     pub(super) fn leaving_for(&mut self, node: usize) -> usize {
         let with_disk = self.disk.as_ref().map(|disk| disk.node);
         let may_leave = |id: &usize| *id != FIRST && Some(*id) != with_disk;

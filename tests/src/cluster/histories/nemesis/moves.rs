@@ -85,7 +85,7 @@ impl Nemesis<'_> {
             FaultKind::Isolate => self.fault_of_links(node, &fault),
             _ => self.fault_of_process(node, &fault),
         }
-        // The first node is asked in what follows.
+        // Commands and views come from the first node, which may be this one.
         self.until_runs(node);
     }
 

@@ -17,14 +17,13 @@ use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
 use mlgw_metadata::{Catalogue, ChunkOwner, DeadSet, ProposeError, Reference};
 use tokio::task::JoinSet;
 
-use crate::decisions;
 use crate::hot::map::SegmentLocation;
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::scan::{ScanStep, SegmentScan};
 use crate::hot::writer_queues::QueueKind;
 use crate::hot::{AppendError, HotTierInner, OwnerPredicate};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
-use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace};
 use mlgw_formats::segment_payload::Payload;
 use mlgw_formats::segment_record::RecordOwner;
 
@@ -89,21 +88,32 @@ impl RelocationLog {
         error: Option<&MoveStepError>,
     ) {
         let bytes = self.moved_bytes.load(Relaxed);
-        let decided = |bytes, outcome| PlacementDecision {
-            kind: DecisionKind::Relocate,
-            subject: DecisionSubject::Segment(self.segment),
-            from: inner.decision_place(self.segment),
-            to: decisions::DecisionPlace::Hot,
-            bytes,
-            cause: why,
-            outcome,
-        };
+        let decided = |bytes, outcome| relocation(inner, self.segment, bytes, why, outcome);
         if bytes > 0 {
             inner.decisions.record(&decided(bytes, DecisionOutcome::Done));
         }
         if let Some(error) = error.filter(|error| !matches!(error, MoveStepError::Stopping)) {
             inner.decisions.record_because(&decided(0, error.outcome()), error);
         }
+    }
+}
+
+/// A decision about bytes that are moved out of a segment within the hot tier.
+pub(in crate::hot) fn relocation(
+    inner: &HotTierInner,
+    segment: SegmentId,
+    bytes: u64,
+    cause: DecisionCause,
+    outcome: DecisionOutcome,
+) -> PlacementDecision<'static> {
+    PlacementDecision {
+        kind: DecisionKind::Relocate,
+        subject: DecisionSubject::Segment(segment),
+        from: inner.decision_place(segment),
+        to: DecisionPlace::Hot,
+        bytes,
+        cause,
+        outcome,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Carries out relocating: looks at the groups that this node leads in passes, and moves what is elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use futures_util::{StreamExt as _, stream};
 use mlgw_common::ids::SegmentId;
 use mlgw_common::time::{Instant, timeout};
 use mlgw_formats::command::Reject;
-use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
-use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
+use mlgw_formats::decision_entry::PlacementDecision;
+use mlgw_formats::decision_words::{DecisionOutcome, DecisionReason};
 use mlgw_formats::schema::GroupSet;
 use mlgw_metadata::{Catalogue, GroupChunk, OffSetUsages, ProposeError};
 
 use super::rests::{PassEnd, PassRests};
 use crate::fair::Lane;
 use crate::hot::compaction::{
-    Compaction, LiveChunk, MoveStepError, RelocationTarget, blocking, move_chunk, wait_until,
+    Compaction, LiveChunk, MoveStepError, RelocationTarget, blocking, move_chunk, relocation, wait_until,
 };
 use crate::hot::{HotTierInner, SegmentReadError};
 
@@ -114,7 +114,7 @@ impl RelocatingDriver {
         self.move_group(inner, catalogue, of, usages).await
     }
 
-    /// Goes through the rows of a group and moves its chunks, until that must rest.
+    /// Goes through the rows of a group once and moves its chunks, until it may not move any more.
     async fn move_group(
         &mut self,
         inner: &Arc<HotTierInner>,
@@ -209,15 +209,7 @@ fn decided(
     bytes: u64,
     outcome: DecisionOutcome,
 ) -> PlacementDecision<'static> {
-    PlacementDecision {
-        kind: DecisionKind::Relocate,
-        subject: DecisionSubject::Segment(segment),
-        from: inner.decision_place(segment),
-        to: DecisionPlace::Hot,
-        bytes,
-        cause: DecisionReason::Rebalance.into(),
-        outcome,
-    }
+    relocation(inner, segment, bytes, DecisionReason::Rebalance.into(), outcome)
 }
 
 /// Records that bytes of a group wait for the flash budget: of one segment, since more add no information.
@@ -250,15 +242,13 @@ async fn move_all(
                 *tally.0.entry(segment).or_default() += bytes;
             }
             Ok(ChunkOutcome::Gone) => {}
-            Ok(ChunkOutcome::Damaged) => count(&inner.compaction.relocating.damaged_chunks),
+            Ok(ChunkOutcome::Damaged) => {
+                inner.compaction.relocating.damaged_chunks.fetch_add(1, Relaxed);
+            }
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }
     outcome
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
 }
 
 /// Moves a chunk to a segment of its set.

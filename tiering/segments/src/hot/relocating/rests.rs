@@ -1,7 +1,7 @@
 //! Rests between passes over the rows of a group. Pure.
 //!
-//! Looking for the chunks of a group reads all of its rows. Looking takes at most a tenth of the time, and a
-//! group of which nothing could be moved is looked at less and less often. Chunks that are counted and not
+//! Looking for the chunks of a group reads all of its rows. Looking takes at most a tenth of the time, and
+//! the rests of a group are longer and longer while its passes move nothing. Chunks that are counted and not
 //! found are those of deleted bodies that wait to be freed, or were written meanwhile; chunks that do not
 //! verify are found each time.
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_which_nothing_moves_is_looked_at_less_and_less_often() {
+    fn a_group_whose_passes_move_nothing_rests_longer_and_longer() {
         let (mut rests, now) = (PassRests::default(), Instant::now());
         let rest = |rests: &PassRests| {
             let seconds = (0..=IDLE_REST_MAX.as_secs()).map(Duration::from_secs);

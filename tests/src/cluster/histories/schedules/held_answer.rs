@@ -1,10 +1,9 @@
-//! Schedule 1: the leader carries a write out, and its answer does not arrive. A newer write of the key goes
-//! through another node meanwhile. The older one, whose outcome is not known, is never proposed again: it
-//! would undo the newer one.
+//! The leader carries a write out, and its answer does not arrive. A newer write of the key goes through
+//! another node meanwhile. The older one, whose outcome is not known, is never proposed again: it would undo
+//! the newer one.
 
 use std::time::Duration;
 
-use http::Method;
 use mlgw_common::time::timeout;
 
 use crate::cluster::histories::links::LinkDirection;
@@ -43,13 +42,9 @@ fn begin_older(cluster: &TestCluster) -> RawExchange {
     let stored_bytes = || segment_files(cluster, THROUGH).values().sum::<u64>();
     let before = stored_bytes();
     let (client, server) = (cluster.client(THROUGH), cluster.process(THROUGH).s3);
-    let begun = cluster.block_on(async {
-        let (target, length) = (format!("/{BUCKET}/{KEY}"), OLDER.length as u64);
-        let mut put = RawExchange::begin(&client, server, Method::PUT, &target, length).await?;
-        put.send(&OLDER.bytes()[..OLDER.length - OLDER_REST]).await?;
-        Ok::<_, std::io::Error>(put)
-    });
-    let begun = begun.expect("sent");
+    let target = format!("/{BUCKET}/{KEY}");
+    let begun = RawExchange::begin_put(&client, server, &target, OLDER, OLDER_REST);
+    let begun = cluster.block_on(begun).expect("sent");
     wait_until("a chunk of the older write is stored", || stored_bytes() >= before + CHUNK_BYTES);
     begun
 }

@@ -1,7 +1,7 @@
-//! Schedule 2: the power of a node fails that leads a group. A write was acknowledged because the other nodes
-//! have it in their logs, and the leader itself had not synced it yet. The node starts again at once, before
-//! another one is elected, or after another one has led. In either case it does not lead again without an
-//! election: it would return what was there before the write, and give its place in the log away.
+//! The power of a node fails that leads a group. A write was acknowledged because the other nodes have it in
+//! their logs, and the leader itself had not synced it yet. The node starts again at once, before another one
+//! is elected, or after another one has led. In either case it does not lead again without an election: it
+//! would return what was there before the write, and give its place in the log away.
 //!
 //! The disk of the node is in memory and loses everything that was not synced (`power_cut`).
 
@@ -45,19 +45,14 @@ fn settings(setup: ServerSetup) -> ServerSetup {
     setup.with("catalogue.object_groups", 3).with("cluster.lease_reads", true)
 }
 
-/// Three storage nodes, one of which is on a disk in memory, and a bucket in each of three groups.
+/// Three storage nodes with a bucket in each of three groups. The second node is on this disk.
 fn three_with(disk: &FaultyDisk) -> TestCluster {
     let mut cluster = TestCluster::first_with(settings);
     cluster.join_at(disk.path());
     cluster.join("storage");
     cluster.until_settled();
     cluster.until_first_has_duty();
-    let client = cluster.client(FIRST);
-    cluster.block_on(async {
-        for bucket in &SPREAD[1..] {
-            client.create_bucket(bucket).await.expect("made");
-        }
-    });
+    cluster.create_spread_buckets();
     cluster
 }
 

@@ -1,6 +1,6 @@
-//! Schedule 5: a node starts on rows from before its newest segments, while no other node runs that has newer
-//! ones. By its rows these segments do not exist. Nothing of them is removed or renamed: the node leaves its
-//! segments alone until a majority has confirmed its rows.
+//! A node starts on rows from before its newest segments, while no other node runs that has newer ones. By
+//! its rows these segments do not exist. Nothing of them is removed or renamed: the node leaves its segments
+//! alone until a majority has confirmed its rows.
 //!
 //! A whole directory that is set back is refused by the peers if they know a later start of the node
 //! (`refusals`). This one is accepted: the rows are set back to a moment since the last start of the node, as
