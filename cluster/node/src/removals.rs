@@ -61,8 +61,7 @@ impl NodeRemovals {
     }
 
     /// Has the remaining groups confirm the removals, and records those that all groups have confirmed.
-    /// `confirms` returns true if this node has the newest membership of a group. Returns the groups for which
-    /// it does not.
+    /// `confirms` returns true if this node has the newest membership of a group. Returns the other groups.
     async fn advance<F>(&self, catalogue: &Catalogue, confirms: impl Fn(u32) -> F) -> BTreeSet<u32>
     where
         F: Future<Output = bool>,
