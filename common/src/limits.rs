@@ -109,6 +109,9 @@ pub const SYSTEM_ROWS_AGE_MS_MAX: u64 = 10_000;
 pub const SYSTEM_ROWS_MARGIN_MS: u64 = 2_000;
 /// Interval at which a node has these rows confirmed, also without requests.
 pub const SYSTEM_ROWS_CONFIRM_MS: u64 = 3_000;
+/// Age of the confirmation of the rows that a PUT reads, in milliseconds. Its change is decided when it is
+/// applied, so older rows cost an answer that the client repeats, and no consistency.
+pub const PUT_ROWS_AGE_MS_MAX: u64 = 20;
 /// Longest time from the last byte of a request that changes an origin until the origin has carried it out,
 /// or never will. In a cluster such a request is given up then, and the next duty node waits as long.
 pub const ORIGIN_CHANGE_MS_MAX: u64 = 30_000;

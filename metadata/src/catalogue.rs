@@ -106,7 +106,7 @@ use crate::store::state::{BlockCaching, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use inner::CatalogueInner;
-use mlgw_common::limits::{SYSTEM_ROWS_AGE_MS_MAX, UPLOAD_KEY_BYTES};
+use mlgw_common::limits::{PUT_ROWS_AGE_MS_MAX, SYSTEM_ROWS_AGE_MS_MAX, UPLOAD_KEY_BYTES};
 use mlgw_common::{BodyId, BucketId, BucketName, NodeId, ObjectKey, PartNumber, SegmentId, Timestamp};
 use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, ObjectChange, PutUploadKey, Reply};
@@ -125,6 +125,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SYSTEM_ROWS_AGE_MAX: Duration = Duration::from_millis(SYSTEM_ROWS_AGE_MS_MAX);
+const PUT_ROWS_AGE_MAX: Duration = Duration::from_millis(PUT_ROWS_AGE_MS_MAX);
 
 /// The catalogue. Clones share their state.
 #[derive(Clone)]
@@ -203,6 +204,17 @@ impl Catalogue {
     #[must_use]
     pub fn has_recent_system_rows(&self) -> bool {
         self.inner.groups.system().has_rows_within(SYSTEM_ROWS_AGE_MAX)
+    }
+
+    /// True if the rows on this node of the system group and of the group of `key` contain every change that
+    /// any node acknowledged more than [`PUT_ROWS_AGE_MS_MAX`] ago. Barriers of both groups make them so.
+    #[must_use]
+    pub fn has_recent_rows_for_put(&self, bucket: BucketId, key: &ObjectKey) -> bool {
+        let has_recent = |id| {
+            let group = self.inner.groups.get(id);
+            group.is_some_and(|group| group.has_rows_within(PUT_ROWS_AGE_MAX))
+        };
+        has_recent(SYSTEM_GROUP) && has_recent(self.inner.resident.group_of(bucket, key.as_bytes()))
     }
 
     /// Returns a command that changes one key of a bucket, for [`Catalogue::propose`].

@@ -103,6 +103,12 @@ fn object_usage(bytes: u64) -> BucketUsage {
 }
 
 impl ObjectLayer {
+    /// True if a quota limits what `payer` writes to `bucket`.
+    #[must_use]
+    pub fn has_quota(&self, bucket: &Bucket, payer: &str) -> bool {
+        QuotaCheck::new(self, bucket, payer).is_some()
+    }
+
     /// Asks other nodes for the usage that a check of a quota needs and that this node cannot count. Without
     /// sets, without a quota, and on a node that has all groups it does nothing.
     pub async fn ask_quota_usage(&self, bucket: &Bucket, payer: &str) {

@@ -7,6 +7,11 @@
 //! of both keys. An access key that this node does not have is looked up again after a barrier. A server
 //! without peers has no barriers.
 //!
+//! A PUT without conditions does not wait if barriers of both groups have passed within the last 20 ms. What
+//! it reads decides nothing that its group does not decide again when it applies the change. If the group
+//! then has no such bucket, the bucket may have been replaced by one of the same name, so the system group is
+//! waited for before that is reported ([decision](../../../docs/decisions/2026-11-29-put-without-barriers.md)).
+//!
 //! Before a request is authenticated, its node has passed a barrier of the system group within the last 10 s,
 //! or passes one ([`until_recent`]). So a node that does not reach the leader of that group accepts a deleted
 //! access key for 10 s at most, although it may reach the leader of the object's group. The command that
@@ -21,7 +26,7 @@ use crate::Gateway;
 use crate::member::{MemberPart, STALE_HEADER, source_in_header};
 use crate::request::AuthenticatedRequest;
 use crate::response::S3Result;
-use http::header::RETRY_AFTER;
+use http::header::{IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use mlgw_common::BucketId;
 use mlgw_forwarding::UnconfirmedCause;
@@ -55,6 +60,8 @@ pub(crate) struct AwaitedState {
     attempt: BarrierAttempt,
     bucket: AwaitedBucket,
     leases: ReadLeases,
+    /// True for a PUT that did not wait, because barriers have passed a moment ago.
+    is_put_by_recent_rows: bool,
 }
 
 /// Waits until the groups that the request reads contain every acknowledged change.
@@ -66,6 +73,10 @@ pub(crate) async fn wait(
 ) -> Result<AwaitedState, BarrierError> {
     let attempt = if is_read(operation) { attempt } else { BarrierAttempt::Repeated };
     let mut leases = ReadLeases::default();
+    if may_put_by_recent_rows(gateway, operation, request) {
+        let bucket = bucket_now(gateway, request);
+        return Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: true });
+    }
     let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
     if !is_known || !is_read(operation) || request.target.key.is_none() {
         leases.add(begin(gateway, BarrierScope::System, attempt).await?);
@@ -86,7 +97,32 @@ pub(crate) async fn wait(
     if !is_read(operation) && gateway.objects.catalogue.has_sets() {
         ask_usage(gateway, request).await;
     }
-    Ok(AwaitedState { attempt, bucket, leases })
+    Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: false })
+}
+
+/// True if a request is a PUT of an object that needs no barrier of its own. Conditions and quotas are checked
+/// before the body is read, which may refuse the request, so current rows are needed for these.
+fn may_put_by_recent_rows(
+    gateway: &Gateway,
+    operation: Operation,
+    request: &AuthenticatedRequest<'_>,
+) -> bool {
+    let headers = &request.head.headers;
+    if operation != Operation::PutObject
+        || headers.contains_key(IF_MATCH)
+        || headers.contains_key(IF_NONE_MATCH)
+    {
+        return false;
+    }
+    let (Some(name), Some(key)) = (request.target.bucket.as_deref(), &request.target.key) else {
+        return false;
+    };
+    let objects = &gateway.objects;
+    objects.catalogue.bucket(name).is_some_and(|bucket| {
+        bucket.binding.is_none()
+            && !objects.has_quota(&bucket, request.principal.payer())
+            && objects.catalogue.has_recent_rows_for_put(bucket.bucket_id(), key)
+    })
 }
 
 /// Asks for the usage that the check of a quota needs, on a node that has not all groups.
@@ -144,6 +180,9 @@ pub(crate) fn mark_stale(answered: S3Result, error: BarrierError) -> S3Result {
 /// True if a request read current rows of the bucket for which it waited. Waits for the system group first if
 /// the read found nothing. Only a read can be repeated; a change of a bucket that is gone is rejected by its
 /// group.
+///
+/// # Errors
+/// That of the barrier. 503 if a PUT did not wait, and its bucket was replaced.
 pub(crate) async fn is_current(
     gateway: &Gateway,
     operation: Operation,
@@ -152,6 +191,12 @@ pub(crate) async fn is_current(
     found_nothing: bool,
 ) -> Result<bool, S3Error> {
     if !is_read(operation) {
+        if awaited.is_put_by_recent_rows && found_nothing {
+            until_system(gateway).await?;
+            if bucket_now(gateway, request) != awaited.bucket {
+                return Err(bucket_replaced());
+            }
+        }
         return Ok(true);
     }
     if !awaited.leases.hold() {
@@ -227,6 +272,14 @@ async fn unless_lost<T>(
         }
         None => barrier.await,
     }
+}
+
+/// Returns the error of a PUT to a bucket that was replaced by one of the same name a moment before.
+fn bucket_replaced() -> S3Error {
+    S3Error::new(Code::ServiceUnavailable)
+        .field("Reason", "BucketReplaced")
+        .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
+        .message("The bucket was deleted and created again. Nothing was stored. Send the request again.")
 }
 
 /// Returns the error of a request whose barrier was not passed.
