@@ -31,6 +31,8 @@ const REPLICATED: TestContent = TestContent { id: 3_100, length: 8 * MIB + 5 };
 const SEARCHED: std::ops::Range<usize> = MIB + 100..MIB + 164;
 /// Rounds of races for one key.
 const RACES: usize = 20;
+/// Rounds in which a bucket is deleted and created again.
+const REPLACEMENTS: usize = 30;
 /// Rounds of listings after a change.
 const LISTINGS: usize = 10;
 
@@ -273,6 +275,29 @@ async fn a_bucket_lives_once(nodes: &[NodeClient], bucket: &str, round: usize) {
         let stored = node.client.put(bucket, &key, full_body("late")).await;
         assert!(stored.as_ref().is_err_and(CallFailure::is_not_found), "{stored:?}");
     }
+}
+
+#[test]
+fn a_put_to_a_bucket_that_was_just_replaced_is_stored_or_to_be_sent_again() {
+    let cluster = TestCluster::spread();
+    let (first, second) = (cluster.client(FIRST), cluster.client(2));
+    cluster.block_on(async {
+        first.create_bucket("replaced").await.expect("made");
+        for round in 0..REPLACEMENTS {
+            let key = format!("key-{round}");
+            // The second node has recent rows after this, of the bucket that is then replaced.
+            second.put("replaced", "before", full_body("x")).await.expect("stored");
+            second.delete("replaced", "before").await.expect("deleted");
+            first.call(Method::DELETE, "/replaced", &[], full_body("")).await.expect("deleted");
+            first.create_bucket("replaced").await.expect("made");
+            match second.put("replaced", &key, full_body("x")).await {
+                Ok(_) => first.delete("replaced", &key).await.expect("deleted"),
+                Err(CallFailure::Refused { status, body })
+                    if status == 503 && body.contains("BucketReplaced") => {}
+                Err(failure) => panic!("round {round}: {failure:?}"),
+            }
+        }
+    });
 }
 
 #[test]
