@@ -8,7 +8,7 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 6;
+pub const CLUSTER_VERSION: u32 = 7;
 
 /// The newest version of the build before this one.
 pub const PREVIOUS_CLUSTER_VERSION: u32 = CLUSTER_VERSION - 1;
@@ -46,6 +46,9 @@ pub const DUTY_CLUSTER_VERSION: u32 = 5;
 /// The first version with sets of nodes.
 pub const SETS_CLUSTER_VERSION: u32 = 6;
 
+/// The first version in which mirrors and drops of buckets name the run of their saga.
+pub const SAGA_RUNS_CLUSTER_VERSION: u32 = 7;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
@@ -54,7 +57,8 @@ const _: () = assert!(LEASES_CLUSTER_VERSION == ROTATION_CLUSTER_VERSION);
 const _: () = assert!(ROTATION_CLUSTER_VERSION == REPLACEMENT_CLUSTER_VERSION);
 const _: () = assert!(REPLACEMENT_CLUSTER_VERSION == DUTY_CLUSTER_VERSION);
 const _: () = assert!(DUTY_CLUSTER_VERSION < SETS_CLUSTER_VERSION);
-const _: () = assert!(SETS_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(SETS_CLUSTER_VERSION < SAGA_RUNS_CLUSTER_VERSION);
+const _: () = assert!(SAGA_RUNS_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +81,8 @@ impl Change {
             Self::CreateBucket(create) if !create.splits.is_empty() => SERVING_CLUSTER_VERSION,
             Self::FreezeBucket(freeze) if freeze.epoch.is_some() => SERVING_CLUSTER_VERSION,
             Self::ThawBucket(thaw) if thaw.epoch.is_some() => SERVING_CLUSTER_VERSION,
+            Self::MirrorBucket(mirror) if mirror.run.is_some() => SAGA_RUNS_CLUSTER_VERSION,
+            Self::DropBucket(drop) if drop.run.is_some() => SAGA_RUNS_CLUSTER_VERSION,
             Self::ReportNode(report) if report.has_authorities() => ROTATION_CLUSTER_VERSION,
             Self::DrainNode(drain) if drain.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
@@ -313,6 +319,20 @@ mod tests {
             let unknown = LaterCommand { needs: SETS_CLUSTER_VERSION, known: 5 };
             assert_eq!(check_known(&later, 5), Err(unknown));
             assert_eq!(check_known(&later, 6), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_build_of_version_6_knows_no_runs_of_sagas() {
+        let mirror = |run| Change::MirrorBucket(MirrorBucket { run, ..MirrorBucket::default() });
+        let drop = |run| Change::DropBucket(DropBucket { run, ..DropBucket::default() });
+        for former in [mirror(None), drop(None)].map(Command::from) {
+            assert_eq!(check_known(&former, 1), Ok(()));
+        }
+        for later in [mirror(Some(1)), drop(Some(1))].map(Command::from) {
+            let unknown = LaterCommand { needs: SAGA_RUNS_CLUSTER_VERSION, known: 6 };
+            assert_eq!(check_known(&later, 6), Err(unknown));
+            assert_eq!(check_known(&later, 7), Ok(()));
         }
     }
 }

@@ -163,6 +163,7 @@ impl From<Reject> for S3Error {
             | Reject::JobEnded
             | Reject::JobElsewhere { .. }
             | Reject::DutyTaken { .. }
+            | Reject::SagaEnded
             | Reject::PolicyChanged { .. }
             | Reject::NoSuchPolicy { .. }
             | Reject::NoSuchJoinToken

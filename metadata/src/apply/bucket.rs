@@ -10,7 +10,7 @@ use mlgw_formats::command::{
     SetBucketState, SetBucketTerm, ThawBucket,
 };
 use mlgw_formats::key::Family;
-use mlgw_formats::schema::meta::{Counter, MetaRow};
+use mlgw_formats::schema::meta::{Counter, MetaRow, SagaRun};
 use mlgw_formats::schema::{Bucket, BucketState, BucketUsage, Mirror, ReleaseScope, bucket, decode, upload};
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Reply, ApplyError> {
@@ -108,6 +108,7 @@ pub(super) fn remove(view: &mut View<'_>, command: &RemoveBucket) -> Result<Repl
 }
 
 pub(super) fn mirror(view: &mut View<'_>, command: &MirrorBucket) -> Result<Reply, ApplyError> {
+    check_run(view, command.run)?;
     let row = bucket::mirror_row(BucketId(command.bucket_id));
     let known: Option<Mirror> = view.get(&row)?;
     if known.as_ref().is_some_and(|mirror| mirror.epoch >= command.epoch) {
@@ -167,7 +168,22 @@ fn check_epoch(mirror: &Mirror, built_at: Option<u64>) -> Result<(), Reject> {
     if built_at.is_some_and(|epoch| epoch < mirror.epoch) { Err(Reject::StaleEpoch) } else { Ok(()) }
 }
 
+/// Checks that no later run of a saga has dropped a bucket in this group. A mirror that is delayed until then
+/// would leave a row of a bucket that does not exist, which accepts writes. Runs are one after the other, so
+/// nobody waits for the command any more.
+fn check_run(view: &View<'_>, run: Option<u64>) -> Result<(), ApplyError> {
+    let Some(run) = run else { return Ok(()) };
+    match view.get::<SagaRun>(&MetaRow::LastDrop.row())? {
+        Some(last) if run < last.index => Err(Reject::SagaEnded.into()),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, ApplyError> {
+    check_run(view, command.run)?;
+    if let Some(index) = command.run {
+        view.put(MetaRow::LastDrop.row(), &SagaRun { index });
+    }
     let id = BucketId(command.bucket_id);
     let row = bucket::mirror_row(id);
     let Some(mirror) = view.get::<Mirror>(&row)? else {
@@ -198,8 +214,8 @@ mod tests {
     use crate::view::{MemoryRows, View};
     use mlgw_common::BucketId;
     use mlgw_formats::command::{
-        Change, Command, DeleteObject, FreezeBucket, MirrorBucket, ObjectChange, ObjectCommand, Reject,
-        Reply, SetBucketTerm, ThawBucket,
+        Change, Command, DeleteObject, DropBucket, FreezeBucket, MirrorBucket, ObjectChange, ObjectCommand,
+        Reject, Reply, SetBucketTerm, ThawBucket,
     };
     use mlgw_formats::schema::{Mirror, bucket, decode};
 
@@ -250,6 +266,27 @@ mod tests {
         assert_eq!(applied(&mut rows, delete(Some(4), 2)), ended);
         assert!(is_applied(applied(&mut rows, delete(Some(5), 2))));
         assert!(is_applied(applied(&mut rows, delete(None, 2))));
+    }
+
+    #[test]
+    fn a_mirror_of_an_earlier_run_than_the_last_drop_creates_no_row() {
+        let mut rows = MemoryRows::default();
+        let mirror = |bucket_id, run| {
+            Change::MirrorBucket(MirrorBucket { bucket_id, epoch: 1, run, ..MirrorBucket::default() })
+        };
+        let drop = |run| Change::DropBucket(DropBucket { bucket_id: 1, rows_max: 10, run });
+        let has = |rows: &MemoryRows, id| rows.0.contains_key(&bucket::mirror_row(BucketId(id)));
+        applied(&mut rows, mirror(1, Some(5))).unwrap();
+        applied(&mut rows, freeze(Some(1))).unwrap();
+        assert_eq!(applied(&mut rows, drop(Some(7))), Ok(Reply::StepDone { more: false }));
+        assert_eq!(applied(&mut rows, mirror(1, Some(6))), Err(Reject::SagaEnded));
+        assert!(!has(&rows, 1));
+        assert_eq!(applied(&mut rows, drop(Some(6))), Err(Reject::SagaEnded));
+        assert_eq!(applied(&mut rows, drop(Some(7))), Ok(Reply::StepDone { more: false }), "the next step");
+        // A later run, and a build that names none.
+        applied(&mut rows, mirror(2, Some(8))).unwrap();
+        applied(&mut rows, mirror(3, None)).unwrap();
+        assert!(has(&rows, 2) && has(&rows, 3));
     }
 
     #[test]

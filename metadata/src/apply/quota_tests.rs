@@ -302,7 +302,7 @@ impl Run {
             .map(|(_, key)| key.clone())
             .collect();
         let gone = held.iter().map(|key| on(id, key, delete()));
-        let drop = || Change::DropBucket(DropBucket { bucket_id: id, rows_max: 1 });
+        let drop = || Change::DropBucket(DropBucket { bucket_id: id, rows_max: 1, run: None });
         let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: id, epoch: None });
         for change in gone.chain([freeze]) {
             done(&mut self.rows, self.index, change).unwrap();

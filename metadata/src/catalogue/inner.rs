@@ -10,6 +10,7 @@ use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
 use crate::raft::error::GroupError;
+use crate::raft::queue::AppliedReply;
 use crate::store::log::LogStore;
 use crate::store::state::StateDb;
 use crate::store_error::ReadError;
@@ -222,10 +223,18 @@ impl CatalogueInner {
         leadership: Leadership,
         command: Arc<Command>,
     ) -> Result<Reply, ProposeError> {
+        self.apply_under(leadership, command).await.map(|applied| applied.reply)
+    }
+
+    /// Like [`CatalogueInner::propose_under`]. Returns the log index too.
+    pub(super) async fn apply_under(
+        &self,
+        leadership: Leadership,
+        command: Arc<Command>,
+    ) -> Result<AppliedReply, ProposeError> {
         self.check_finalized(&command)?;
         self.log_bound.admit(|| self.log_bytes()).await?;
-        let proposed = self.groups.system().propose_under(leadership, command).await;
-        proposed.map(|applied| applied.reply).map_err(propose_error)
+        self.groups.system().propose_under(leadership, command).await.map_err(propose_error)
     }
 
     /// Checks that every member knows a command.

@@ -34,6 +34,7 @@ fn every_rule_of_sagas_is_needed() {
     let left_out = [
         ("one runner writes to the system group", SagaRules { one_leadership: false, ..SagaRules::ALL }),
         ("freezes and thaws name their epoch", SagaRules { named_epochs: false, ..SagaRules::ALL }),
+        ("mirrors and drops name their run", SagaRules { named_runs: false, ..SagaRules::ALL }),
         ("the leader looks again for buckets", SagaRules { looks_again: false, ..SagaRules::ALL }),
     ];
     for (rule, rules) in left_out {

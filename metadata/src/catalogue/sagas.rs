@@ -14,7 +14,10 @@
 //! that the next one has decided otherwise. Other nodes send the whole saga to the leader.
 //!
 //! A command to another group may be delayed until a later runner has decided. So freezes and thaws name the
-//! epoch of their decision, and a group with a higher one rejects them.
+//! epoch of their decision, and a group with a higher one rejects them. Mirrors and drops name their run of a
+//! saga. A group that has dropped a bucket rejects mirrors of earlier runs, or one of them could leave a
+//! mirror of a bucket that does not exist. A run begins with a command to the system group, whose log index
+//! is its number, so runs are ordered across leaders and restarts.
 //!
 //! The steps are in `saga_steps.rs`.
 
@@ -23,7 +26,7 @@ use super::inner::{CatalogueInner, propose_error, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use super::saga_steps::{self, SagaGroups};
 use mlgw_common::{BucketId, BucketName, ObjectKey};
-use mlgw_formats::cluster_version::SERVING_CLUSTER_VERSION;
+use mlgw_formats::cluster_version::{SAGA_RUNS_CLUSTER_VERSION, SERVING_CLUSTER_VERSION};
 use mlgw_formats::command::{
     Change, Command, CreateBucket, RebindBucket, Reject, RemoveBucket, Reply, SplitKey,
 };
@@ -129,11 +132,7 @@ impl CatalogueInner {
         let mut result = Ok(());
         for bucket in interrupted {
             tracing::info!(bucket = bucket.name, state = ?bucket.state(), "resuming");
-            let resumed = match bucket.state() {
-                BucketState::Creating => saga_steps::finish_create(&saga, &bucket).await.map(drop),
-                BucketState::Deleting => saga_steps::decide_delete(&saga, &bucket).await.map(drop),
-                BucketState::Active => Ok(()),
-            };
+            let resumed = saga_steps::resume(&saga, &bucket).await;
             if let Err(error) = &resumed {
                 tracing::warn!(bucket = bucket.name, %error, "failed to resume");
             }
@@ -190,6 +189,16 @@ impl SagaGroups for Saga<'_> {
     fn named_epoch(&self, epoch: u64) -> Option<u64> {
         let is_known = self.catalogue.resident.cluster_version() >= SERVING_CLUSTER_VERSION;
         is_known.then_some(epoch)
+    }
+
+    fn named_run(&self, run: u64) -> Option<u64> {
+        let is_known = self.catalogue.resident.cluster_version() >= SAGA_RUNS_CLUSTER_VERSION;
+        is_known.then_some(run)
+    }
+
+    async fn begin_run(&self, change: Change) -> Result<(Reply, u64), ProposeError> {
+        let applied = self.catalogue.apply_under(self.leadership, Arc::new(Command::from(change))).await?;
+        Ok((applied.reply, applied.index))
     }
 
     async fn propose(&self, group: u32, change: Change) -> Result<Reply, ProposeError> {

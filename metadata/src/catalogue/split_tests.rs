@@ -159,7 +159,8 @@ async fn an_interrupted_deletion_is_finished_in_all_groups_of_a_split_bucket() {
             step(&catalogue, group, Change::FreezeBucket(FreezeBucket { bucket_id, epoch: None })).await;
         }
         for group in 0..dropped {
-            step(&catalogue, group, Change::DropBucket(DropBucket { bucket_id, rows_max: 10 })).await;
+            step(&catalogue, group, Change::DropBucket(DropBucket { bucket_id, rows_max: 10, run: None }))
+                .await;
         }
         let catalogue = kill_and_reopen(catalogue, &one, &two).await;
         assert!(catalogue.bucket("data").is_none());

@@ -101,6 +101,9 @@ pub struct MirrorBucket {
     /// Epoch of the bucket.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
+    /// Run of the saga, as in [`DropBucket::run`]. Rejected if a later run has dropped a bucket in the group.
+    #[prost(uint64, optional, tag = "5")]
+    pub run: Option<u64>,
 }
 
 impl From<&Bucket> for MirrorBucket {
@@ -110,6 +113,7 @@ impl From<&Bucket> for MirrorBucket {
             versioning: bucket.versioning,
             lock_default: bucket.lock_default,
             epoch: bucket.epoch,
+            run: None,
         }
     }
 }
@@ -159,11 +163,15 @@ pub struct DropBucket {
     /// Maximum number of uploads to drop in this step.
     #[prost(uint32, tag = "2")]
     pub rows_max: u32,
+    /// Run of the saga: the index of its first command in the log of the system group. The group rejects
+    /// mirrors of earlier runs from then on. Since cluster version 7; without it, none is rejected.
+    #[prost(uint64, optional, tag = "3")]
+    pub run: Option<u64>,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CreateBucket, FreezeBucket, SplitKey, ThawBucket};
+    use super::{CreateBucket, DropBucket, FreezeBucket, MirrorBucket, SplitKey, ThawBucket};
     use crate::schema::golden;
 
     #[test]
@@ -178,6 +186,16 @@ mod tests {
             ..CreateBucket::default()
         };
         golden::check(&create, include_str!("golden/create_bucket_split.hex"));
+    }
+
+    #[test]
+    fn mirrors_and_drops_have_these_bytes() {
+        for (run, hex) in [(None, "01 0807 2002"), (Some(0), "01 0807 2002 2800")] {
+            golden::check(&MirrorBucket { bucket_id: 7, epoch: 2, run, ..MirrorBucket::default() }, hex);
+        }
+        for (run, hex) in [(None, "01 0807 1009"), (Some(300), "01 0807 1009 18ac02")] {
+            golden::check(&DropBucket { bucket_id: 7, rows_max: 9, run }, hex);
+        }
     }
 
     #[test]

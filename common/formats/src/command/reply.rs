@@ -226,6 +226,9 @@ pub enum Reject {
         /// The later term.
         term: u64,
     },
+    /// A later run of a saga has dropped a bucket in the group.
+    #[error("a later run of the saga has begun")]
+    SagaEnded,
     /// The command would exceed the quota of a bucket or an access key.
     #[error(
         "the quota of {of} would be exceeded: {:?} {} of {}",

@@ -39,6 +39,8 @@ pub enum MetaRow {
     Duty = 13,
     /// The rebalance that is requested (group 0), as a [`Rebalance`](super::Rebalance). Absent without one.
     Rebalance = 14,
+    /// The latest run of a saga that dropped a bucket in this group, as a [`SagaRun`].
+    LastDrop = 16,
 }
 
 impl MetaRow {
@@ -55,6 +57,14 @@ pub struct Counter {
     /// Next id to hand out; 0 means 1.
     #[prost(uint64, tag = "1")]
     pub next: u64,
+}
+
+/// A run of a saga.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SagaRun {
+    /// Index of its first command in the log of the system group. Runs are one after the other.
+    #[prost(uint64, tag = "1")]
+    pub index: u64,
 }
 
 /// The timeline that a group's rows belong to.

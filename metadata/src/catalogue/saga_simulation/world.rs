@@ -34,13 +34,16 @@ pub(super) struct SagaRules {
     pub(super) one_leadership: bool,
     /// Freezes and thaws name the epoch of their decision.
     pub(super) named_epochs: bool,
+    /// Mirrors and drops name the run of their saga.
+    pub(super) named_runs: bool,
     /// The leader searches for buckets between two states at intervals, not only when its leadership begins
     /// and after a step with an unknown outcome: such a step may be carried out after that.
     pub(super) looks_again: bool,
 }
 
 impl SagaRules {
-    pub(super) const ALL: Self = Self { one_leadership: true, named_epochs: true, looks_again: true };
+    pub(super) const ALL: Self =
+        Self { one_leadership: true, named_epochs: true, named_runs: true, looks_again: true };
 }
 
 /// Counts of what happened.
@@ -66,24 +69,23 @@ impl std::ops::AddAssign for Seen {
 
 type Outcome = Result<Reply, ProposeError>;
 
-/// The outcome of a command, once its proposer knows it.
+/// The outcome of a command, with its log index.
+type Applied = Result<(Reply, u64), ProposeError>;
+
+/// The outcome of a command, once its proposer has it.
 #[derive(Clone, Default)]
-struct Answer(Arc<Mutex<Option<Outcome>>>);
+struct Answer(Arc<Mutex<Option<Applied>>>);
 
 impl Answer {
-    fn give(&self, outcome: Outcome) {
+    fn give(&self, outcome: Applied) {
         self.0.lock().get_or_insert(outcome);
-    }
-
-    fn is_given(&self) -> bool {
-        self.0.lock().is_some()
     }
 }
 
 impl Future for Answer {
-    type Output = Outcome;
+    type Output = Applied;
 
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Applied> {
         self.0.lock().clone().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -114,7 +116,22 @@ impl SagaGroups for SimGroups {
         self.rules.named_epochs.then_some(epoch)
     }
 
+    fn named_run(&self, run: u64) -> Option<u64> {
+        self.rules.named_runs.then_some(run)
+    }
+
+    async fn begin_run(&self, change: Change) -> Result<(Reply, u64), ProposeError> {
+        self.send(SYSTEM_GROUP, change).await
+    }
+
     async fn propose(&self, group: u32, change: Change) -> Outcome {
+        self.send(group, change).await.map(|(reply, _)| reply)
+    }
+}
+
+impl SimGroups {
+    /// Sends a step. Returns its reply and its log index.
+    async fn send(&self, group: u32, change: Change) -> Applied {
         let leads = self.current.load(Ordering::Relaxed) == self.term;
         if !leads && self.rules.one_leadership {
             return Err(ProposeError::NotLeader { leader: None });
@@ -301,18 +318,11 @@ impl World {
         self.resumes = false;
         let groups = self.as_current();
         let Some(bucket) = self.bucket() else { return };
-        match bucket.state() {
-            BucketState::Active => return,
-            BucketState::Creating => {
-                let saga = async move { saga_steps::finish_create(&groups, &bucket).await };
-                self.run(async move { saga.await.map(Reply::Bucket) }, true);
-            }
-            BucketState::Deleting => {
-                let saga = async move { saga_steps::decide_delete(&groups, &bucket).await };
-                self.run(async move { saga.await.map(|_| Reply::Done) }, true);
-            }
+        if bucket.state() != BucketState::Active {
+            let saga = async move { saga_steps::resume(&groups, &bucket).await };
+            self.run(async move { saga.await.map(|()| Reply::Done) }, true);
+            self.seen.resumed += 1;
         }
-        self.seen.resumed += 1;
     }
 
     /// Sends a write or a deletion of an object, which may arrive late.
@@ -362,7 +372,8 @@ impl World {
         let outcome = self.apply(&sent);
         self.note(format!("{:?} of {:?} in group {}: {outcome:?}", sent.change, sent.term, sent.group));
         let applied = self.applied(&sent, &outcome);
-        sent.answer.give(outcome.map_err(ProposeError::from));
+        let index = self.groups[&sent.group].index;
+        sent.answer.give(outcome.map(|reply| (reply, index)).map_err(ProposeError::from));
         applied
     }
 
@@ -400,28 +411,9 @@ impl World {
                     return self.violated("a bucket with acknowledged objects was removed");
                 }
             }
-            Change::DropBucket(drop) if outcome.is_ok() => {
-                self.discard_late_mirrors(drop.bucket_id, sent.group);
-            }
             _ => {}
         }
         Ok(())
-    }
-
-    /// Discards the late mirrors of a bucket that are on their way to a group which has dropped it. One that
-    /// arrived would leave a row there, and a write that is as late would be acknowledged: nothing prevents
-    /// that but the time limits of calls.
-    fn discard_late_mirrors(&mut self, id: u64, group: u32) {
-        let current = Some(self.current());
-        self.network.lock().retain(|sent| {
-            let is_mirror = matches!(&sent.change, Change::MirrorBucket(of) if of.bucket_id == id);
-            let is_late = sent.term != current || sent.answer.is_given();
-            let is_lost = is_mirror && is_late && sent.group == group;
-            if is_lost {
-                sent.answer.give(Err(ProposeError::UnknownOutcome));
-            }
-            !is_lost
-        });
     }
 
     /// Lets the runners go on, and takes the outcomes of those that end.
