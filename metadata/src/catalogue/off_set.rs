@@ -219,8 +219,12 @@ impl Catalogue {
     async fn read_unfenced(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ProposeError> {
         let catalogue = self.clone();
         let read = tokio::task::spawn_blocking(move || catalogue.unfenced_segments(group, set)).await;
+        let read = read.unwrap_or_else(|stopped| Err(StoreError(stopped.to_string()).into()));
         // A row that cannot be read counts as a reference.
-        read.ok().and_then(Result::ok).ok_or(ProposeError::Rejected(Reject::SegmentInUse))
+        read.map_err(|error| {
+            tracing::warn!(group, set, %error, "a group stays a guest of a set: its rows cannot be read");
+            Reject::SegmentInUse.into()
+        })
     }
 
     fn unfenced_segments(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ReadError> {
