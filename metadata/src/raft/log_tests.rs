@@ -8,8 +8,8 @@ use mlgw_formats::log_types::RaftLogEntry;
 use mlgw_formats::member_calls::log_id;
 use mlgw_formats::schema::Node;
 use mlgw_formats::schema::meta::LogPosition;
-use openraft::storage::{RaftLogReader as _, RaftLogStorageExt as _};
 use openraft::EntryPayload;
+use openraft::storage::{RaftLogReader as _, RaftLogStorageExt as _};
 
 /// Bytes of an entry, more or less. Three of them are at least as long as a read, and two are not.
 const ENTRY_BYTES: usize = 900 << 10;

@@ -1,6 +1,6 @@
-//! Two nodes run the saga that deletes a bucket. The leader of the system group is paused in the middle of it,
-//! the next leader completes it, and then the former one goes on. A bucket that is kept is writable in each
-//! of its groups then; one that is deleted is gone, and no group has a mirror of it.
+//! Two nodes run the saga that deletes a bucket. The leader of the system group is paused in the middle of
+//! it, the next leader completes it, and then the former one goes on. A bucket that is kept is writable in
+//! each of its groups then; one that is deleted is gone, and no group has a mirror of it.
 //!
 //! The saga is in the middle while the leader of one of the groups is not able to answer: a relay holds its
 //! bytes back.
