@@ -327,15 +327,15 @@ impl World {
     pub(super) fn act(&mut self) -> Result<(), String> {
         match self.rng.u8(0..100) {
             0..5 => self.create_segment(),
-            5..17 => self.append(),
-            17..22 => self.delete(),
-            22..25 => self.assign(),
-            25..33 => self.begin_end(),
-            33..40 => self.begin_removal(),
-            40..45 => self.change_part(),
-            45..47 => self.drop_answer(),
-            47 => self.kill_runner(),
-            48..68 => self.advance(),
+            5..15 => self.append(),
+            15..24 => self.delete(),
+            24..27 => self.assign(),
+            27..36 => self.begin_end(),
+            36..42 => self.begin_removal(),
+            42..47 => self.change_part(),
+            47..49 => self.drop_answer(),
+            49 => self.kill_runner(),
+            50..68 => self.advance(),
             _ => self.deliver(),
         }
         self.poll();

@@ -5,7 +5,7 @@ use super::bench::{Bench, BenchOptions};
 use super::*;
 use crate::decisions::DecisionFilter;
 use crate::hot::relocating::driver::RelocatingDriver;
-use crate::hot::{MoveStepError, RelocatingStatus, segment_file_name};
+use crate::hot::{MoveStepError, RelocatingStatus, SegmentReadError, segment_file_name};
 use mlgw_common::PartNumber;
 use mlgw_common::limits::MOVE_BATCH_CHUNKS_MAX;
 use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
@@ -188,6 +188,8 @@ async fn chunks_that_cannot_be_read_delay_none_behind_them() {
         let object = format!("a-{number:04}");
         early.insert(object.clone(), bench.put(&object, 3_000).await);
     }
+    // It seals the segments.
+    let bench = bench.reopen().await;
     let last = bench.put("z", 400_000).await;
     assign(&bench, 2, 1).await;
     let segments = |object: &str| -> BTreeSet<SegmentId> {
