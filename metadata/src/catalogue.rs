@@ -25,6 +25,9 @@ mod duty;
 #[cfg(test)]
 mod full_disk_tests;
 mod groups;
+#[cfg(test)]
+mod guest_simulation;
+mod guest_steps;
 mod heartbeats;
 mod inner;
 mod jobs;

@@ -12,7 +12,7 @@ use mlgw_formats::backup_contents::{BackupContents, BackupFileEntry};
 use mlgw_formats::store_files;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -107,6 +107,15 @@ impl Copier {
         self.write(file, bytes, &to, name, "-".to_owned(), each)
     }
 
+    /// Adds a file with these bytes as the path `name` of the copy.
+    ///
+    /// # Errors
+    /// If the copy cannot be written.
+    pub fn add_bytes(&mut self, mut bytes: &[u8], name: &str) -> Result<(), CopyError> {
+        let to = self.target_path(name)?;
+        self.write(&mut bytes, u64::MAX, &to, name, "-".to_owned(), &mut |_| {})
+    }
+
     /// Length and checksum of the file that was added as `name`.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&BackupFileEntry> {
@@ -123,7 +132,7 @@ impl Copier {
 
     fn write(
         &mut self,
-        from: &mut File,
+        from: &mut impl Read,
         bytes: u64,
         to: &Path,
         name: &str,

@@ -17,6 +17,8 @@ mod lease;
 mod lease_tests;
 mod limiter;
 pub(crate) mod log;
+#[cfg(test)]
+mod log_tests;
 mod lone_voter;
 pub(crate) mod machine;
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! A seed comes from `MLGW_SEED` or is fixed in the test, is printed, and determines everything that a test
 //! chooses. The decisions of the machine (the order of threads) are recorded instead.
 
+pub(crate) use mlgw_schedules::setting;
+
 /// SplitMix64: tiny, and good enough to choose operations and sectors.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
@@ -54,14 +56,6 @@ pub(crate) fn seeded_rng(test: &str, default: u64) -> Rng {
     let seed = setting("MLGW_SEED", default);
     eprintln!("{test}: seed {seed} (repeat with MLGW_SEED={seed})");
     Rng::new(seed)
-}
-
-/// A number from the environment, or the default, which CI uses.
-pub(crate) fn setting(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")),
-        Err(_) => default,
-    }
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ pub struct CopyStatus {
     /// Sealed segments with a replica on a node that stays outside of their set.
     pub off_set_segments: u64,
     /// Referenced bytes in segments of other sets than that of their group, over the groups with a member on
-    /// this node. The leaders of the groups move them.
-    pub off_set_bytes: u64,
+    /// this node. The leaders of the groups move them. `None` if they cannot be read.
+    pub off_set_bytes: Option<u64>,
     /// Storage nodes that are drained or being removed, by id.
     pub leaving: Vec<LeavingNode>,
     /// Sealed segments whose replicas were all on removed nodes: their bytes are lost.
@@ -100,7 +100,7 @@ impl ClusterStorageNodes {
     pub(crate) fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
         let mut status = count(records, &self.views());
         // Other reads report a store that cannot be read.
-        status.off_set_bytes = self.catalogue.off_set_bytes().unwrap_or_default();
+        status.off_set_bytes = self.catalogue.off_set_bytes().ok();
         status.leaving.iter_mut().for_each(|leaving| self.add_places(leaving));
         status
     }
@@ -157,7 +157,7 @@ fn count(records: &[SegmentRecord], views: &StorageViews) -> CopyStatus {
         counts: count_copies(COPIES, views, &with_bytes),
         open_segments: open.count() as u64,
         off_set_segments: sealed.iter().filter(|facts| is_off_set(facts, views)).count() as u64,
-        off_set_bytes: 0,
+        off_set_bytes: None,
         leaving: leaving.map(|node| left_on(node, records, &sealed, views)).collect(),
         lost: lost.collect(),
     }

@@ -1,5 +1,5 @@
 //! Random schedules of pure deciders: how many a test runs, and from which seed on. No part of the program
-//! links this package.
+//! links this package. Tests read other numbers from the environment by it too ([`setting`]).
 //!
 //! A simulation chooses everything by its seed, so a failure is repeated with the seed that it names. Two
 //! variables of the environment hold for all simulations:
@@ -42,7 +42,12 @@ fn check_all(seeds: Range<u64>, mut run: impl FnMut(u64) -> Result<(), String>) 
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
+/// Returns a number from the environment, or the default, which CI uses.
+///
+/// # Panics
+/// If the variable is set to something else than a number.
+#[must_use]
+pub fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")),
         Err(_) => default,

@@ -7,7 +7,7 @@ use crate::source::Source;
 use crate::tree::{Tree, root};
 
 /// Our crates that each crate may use, from the lowest layer to the highest. Tests use the binary, not the
-/// crates of the engine. `mlgw-testing` and `mlgw-schedules` are for unit tests, and `mlgw-admin` tests its
+/// crates of the engine. `mlgw-testing` and `mlgw-schedules` are for tests, and `mlgw-admin` tests its
 /// handlers with the client of the command line.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
@@ -234,7 +234,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mlgw-trust",
         ],
     ),
-    ("mlgw-tests", &["mlgw-common"]),
+    ("mlgw-tests", &["mlgw-common", "mlgw-schedules"]),
 ];
 
 /// Crates without protocol code: they depend on no HTTP crate.

@@ -31,14 +31,15 @@ fn progress_families(progress: &ReplicationStatus, read_bytes: u64) -> Vec<Metri
 }
 
 /// Returns the numbers of segments with missing and with damaged copies, and with copies outside of their
-/// set, and the bytes in segments of other sets than that of their group.
-pub(super) fn copy_families(copies: &CopyStatus) -> [MetricFamily; 4] {
-    [
+/// set, and the bytes in segments of other sets than that of their group, if they could be read.
+pub(super) fn copy_families(copies: &CopyStatus) -> Vec<MetricFamily> {
+    let mut families = vec![
         MetricFamily::single(SEGMENTS_BELOW_COPIES, level(copies.counts.below_segments)),
         MetricFamily::single(SEGMENTS_SUSPECT, level(copies.counts.suspect_segments)),
         MetricFamily::single(SEGMENTS_OFF_SET, level(copies.off_set_segments)),
-        MetricFamily::single(OFF_SET_BYTES, level(copies.off_set_bytes)),
-    ]
+    ];
+    families.extend(copies.off_set_bytes.map(|bytes| MetricFamily::single(OFF_SET_BYTES, level(bytes))));
+    families
 }
 
 #[cfg(test)]
@@ -59,7 +60,7 @@ mod tests {
             damaged_bytes: 6,
         };
         let mut copies =
-            CopyStatus { wanted: 3, off_set_segments: 11, off_set_bytes: 12, ..CopyStatus::default() };
+            CopyStatus { wanted: 3, off_set_segments: 11, off_set_bytes: Some(12), ..CopyStatus::default() };
         (copies.counts.below_segments, copies.counts.suspect_segments) = (7, 8);
         let mut families = progress_families(&progress, 9);
         families.extend(copy_families(&copies));
@@ -78,5 +79,11 @@ mod tests {
         ] {
             assert!(text.lines().any(|exposed| exposed == line), "{line} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn bytes_that_could_not_be_read_are_not_exposed_as_none() {
+        let text = text(copy_families(&CopyStatus::default())).unwrap();
+        assert!(text.contains("mlgw_segments_off_set 0") && !text.contains("mlgw_off_set_bytes"), "{text}");
     }
 }

@@ -98,8 +98,9 @@ pub struct ClusterCopiesInfo {
     /// nodes of the set have all copies.
     pub off_set_segments: u64,
     /// Bytes that objects have in segments of other sets than that of their group, in the groups with a
-    /// member on the responding node. They are moved to the nodes of the set in the background.
-    pub off_set_bytes: u64,
+    /// member on the responding node. They are moved to the nodes of the set in the background. Absent if the
+    /// node cannot read them.
+    pub off_set_bytes: Option<u64>,
 }
 
 /// A set of storage nodes. The nodes of a group's set vote in it.

@@ -300,6 +300,7 @@ mod tests {
                 segments: 120,
                 bytes: 3 << 30,
                 open_segments: 2,
+                off_set_bytes: Some(0),
                 ..ClusterCopiesInfo::default()
             },
             nodes: vec![node(1, ClusterNodeRole::Storage), node(2, ClusterNodeRole::Gateway)],

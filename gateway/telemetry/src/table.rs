@@ -245,7 +245,7 @@ metrics! {
          nodes of the set have all copies; exposed by the duty node alone"
     OFF_SET_BYTES: Gauge "mlgw_off_set_bytes" []
         "Bytes of objects in segments of other sets than that of their group, which the leaders of groups \
-         move to the nodes of the set; exposed by the duty node alone"
+         move to the nodes of the set; exposed by the duty node alone, if it can read them"
     SEGMENTS_BELOW_COPIES: Gauge "mlgw_segments_below_copies" []
         "Sealed segments with fewer intact copies than wanted, on 3 nodes or on all storage nodes if there \
          are fewer; exposed by the duty node of a cluster"

@@ -6,7 +6,7 @@ use super::{BarrierScope, Catalogue};
 use crate::store::behind;
 use crate::store_error::{ReadError, StoreError};
 use futures_util::future::join_all;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -41,7 +41,7 @@ impl CatalogueInner {
 
     async fn confirm_groups(&self) -> Result<BTreeSet<u32>, StoreError> {
         // Before the barriers begin: a later record is not confirmed by them.
-        let records = self.with_records(recorded_groups).await?;
+        let records = self.with_records(behind::records).await?;
         let confirming = records.into_iter().map(|(group, record)| async move {
             let scope = BTreeSet::from([group]);
             (group, record, self.barrier(BarrierScope::Groups(&scope)).await.is_ok())
@@ -58,13 +58,4 @@ impl CatalogueInner {
         }
         Ok(unconfirmed)
     }
-}
-
-/// The records by their groups.
-fn recorded_groups(dir: &Path) -> io::Result<BTreeMap<u32, String>> {
-    let mut records = BTreeMap::new();
-    for group in behind::groups_behind(dir)? {
-        records.extend(behind::recorded(dir, group)?.map(|record| (group, record)));
-    }
-    Ok(records)
 }

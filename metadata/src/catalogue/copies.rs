@@ -4,7 +4,7 @@
 //! states. The log is not purged while a copy is made. Checkpoints are directories `checkpoint-N`, made under
 //! the name `checkpoint-N.new`; a power loss in between leaves the previous one. A checkpoint is also made
 //! before each purge of the log, so that the newest checkpoint and the log together always restore
-//! everything.
+//! everything. A copy also has the records of the groups in which this node may lack changes.
 //!
 //! A backup of a cluster has a *cut*: the states of all groups, and a log that begins after them. A node may
 //! have applied more of one group than of another, so the system group is copied last, when it has every
@@ -18,9 +18,9 @@ use super::stop_signal::StopSignal;
 use crate::copy::{Copier, CopyError};
 use crate::offline::{AppliedPosition, starting_rows};
 use crate::raft::group::Group;
-use crate::store::links;
 use crate::store::saved_log::write_rows;
 use crate::store::state::StateDb;
+use crate::store::{behind, links};
 use crate::store_error::StoreError;
 use crate::view::RowReader as _;
 use mlgw_common::{NodeId, Timestamp};
@@ -129,6 +129,10 @@ impl CatalogueInner {
         let _copying = self.copying.lock().await;
         let inner = Arc::clone(self);
         let copied = tokio::task::spawn_blocking(move || {
+            // A record that is removed before the last state is copied concerns the first one, and one that
+            // is written meanwhile concerns the last.
+            let dir = &inner.opener.dir;
+            let mut records = behind::records(dir).map_err(|source| io(dir, source))?;
             for group in inner.groups.all() {
                 let links = group.scratch_dir(LINKS);
                 let taken = group.state().checkpoint(&links);
@@ -137,6 +141,10 @@ impl CatalogueInner {
             let links = inner.groups.system().scratch_dir(LINKS);
             let taken = inner.log.checkpoint(&links);
             add_links(&mut copier, &links, &format!("{prefix}{LOG}"), taken.map_err(|error| error.0))?;
+            records.extend(behind::records(dir).map_err(|source| io(dir, source))?);
+            for (group, record) in records {
+                copier.add_bytes(record.as_bytes(), &format!("{prefix}{}", behind::file_name(group)))?;
+            }
             Ok(copier)
         });
         copied.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))

@@ -3,7 +3,7 @@
 
 use super::testing::{NOW, bucket, do_put, key, name, options};
 use super::{Catalogue, CatalogueOptions, CheckpointOptions, CutError};
-use crate::copy::Copier;
+use crate::copy::{Copier, read_contents, verify_contents};
 use crate::identity::ExpectedServer;
 use crate::offline::tests::all_files;
 use crate::offline::{
@@ -280,6 +280,36 @@ async fn a_refused_rebuild_leaves_no_directory_of_a_group_without_a_state() {
     assert!(matches!(refused, Err(RebuildError::Log(_))), "{refused:?}");
     assert!(!group.exists(), "a start would open it as an empty member");
     assert_eq!(all_files(&dir.path().join("catalogue")), files);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_a_running_node_name_the_groups_whose_rows_may_be_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let (catalogue, [.., last]) = four_groups(dir.path()).await;
+    let at = dir.path().join("catalogue");
+    behind::record(&at, 3).unwrap();
+    catalogue.inner().checkpoint_or_log().await;
+    let copy = dir.path().join("copy");
+    let copier = catalogue.copy_into(Copier::new(&copy, None).unwrap(), "catalogue/").await.unwrap();
+    copier.finish(NOW).unwrap();
+    let checkpoint = dir.path().join("checkpoints/checkpoint-1");
+    for made in [&checkpoint, &copy.join("catalogue")] {
+        assert_eq!(behind::records(made).unwrap(), [(3, "1\n".to_owned())].into(), "{}", made.display());
+    }
+    let (contents, mut findings) = (read_contents(&checkpoint).unwrap(), Vec::new());
+    assert!(contents.files.contains_key("group-3.behind"));
+    verify_contents(&contents, &checkpoint, "", &mut findings, &ignore_progress);
+    assert_eq!(findings, []);
+    let (opened, _) = check(&copy, 1);
+    assert_eq!(opened.unwrap().old_groups().unwrap(), [3]);
+
+    // The barrier of a lone voter passes.
+    assert_eq!(catalogue.confirm_groups().await.unwrap(), [].into());
+    do_put(&catalogue, &last, "later", 0).await;
+    catalogue.inner().checkpoint_or_log().await;
+    let next = dir.path().join("checkpoints/checkpoint-2");
+    assert!(read_contents(&next).is_ok() && behind::records(&next).unwrap().is_empty());
+    catalogue.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,21 +8,19 @@
 //! segment that the set had before the end is fenced in the group and not referred to, for ever. An append to
 //! a later one is refused by the node that appends, since its rows are newer than the segment
 //! ([`Catalogue::may_refer_to`]). All of this is in rows, so a power loss at any step changes nothing of it.
+//!
+//! The steps of the end are in `guest_steps.rs`.
 
-use super::groups::SYSTEM_GROUP;
+use super::guest_steps::{self, GuestGroups, UnfencedSegments};
 use super::segment_usages::each_usage;
 use super::{Catalogue, ChunkOwner, ProposeError};
-use crate::apply::is_released;
 use crate::offline::bodies::each_extent_from;
 use crate::offline::{ExtentPosition, ReferencedExtent};
 use crate::store_error::{ReadError, StoreError};
-use crate::view::RowReader as _;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
 use mlgw_common::{BucketId, ObjectKey, SegmentId, SegmentTier};
-use mlgw_formats::command::{Change, Command, EndGuest, FenceSegment, Reject};
+use mlgw_formats::command::{Change, Command, Reject, Reply};
 use mlgw_formats::schema::set::FIRST_SET;
-use mlgw_formats::schema::usage::segment_row;
 use mlgw_formats::schema::{Extent, GroupSet, NodeSet, SegmentUsage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -30,9 +28,6 @@ use std::sync::Arc;
 
 /// Extents that are read at once, whether chunks of the segments are among them or not.
 const SCANNED_EXTENTS_MAX: usize = 20_000;
-
-/// Fences that are proposed at a time.
-const FENCES_AT_ONCE: usize = 64;
 
 /// References of a group to segments of other sets than its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -190,64 +185,39 @@ impl Catalogue {
     /// [`Reject::SegmentInUse`] if the set has got a segment meanwhile, or a row cannot be read;
     /// [`Reject::GroupAssigned`] if the row has changed; those of [`Catalogue::propose`]. Repeat the call.
     pub async fn end_guest(&self, of: &GroupSet, set: u32) -> Result<bool, ProposeError> {
-        let (group, changes) = (of.group, of.changes);
         if !self.has_votes_in_set(of) {
             return Ok(false);
         }
-        let Some(before) = self.read_unfenced(group, set).await? else { return Ok(false) };
-        let fences = before.segments.into_iter().map(|segment| {
-            let fence = Change::FenceSegment(FenceSegment { segment: segment.0 });
-            self.inner.propose_to(group, Arc::new(Command::from(fence)))
-        });
-        let fencing = stream::iter(fences).buffer_unordered(FENCES_AT_ONCE);
-        fencing.try_for_each(|_| std::future::ready(Ok(()))).await?;
-        // A command that was proposed before may have referred to a segment until it was fenced.
-        let after = self.read_unfenced(group, set).await?;
-        if after.is_none_or(|after| !after.segments.is_empty()) {
-            return Ok(false);
-        }
-        let end = EndGuest { group, set, changes, next_segment: before.next_segment.0 };
-        self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::EndGuest(end)))).await?;
-        Ok(true)
+        guest_steps::end_guest(self, of, set).await
     }
 
     fn has_votes_in_set(&self, of: &GroupSet) -> bool {
         self.set_of(of).is_some_and(|set| self.voters(of.group).iter().all(|node| set.contains(*node)))
     }
 
-    /// The unfenced segments of a set; `None` if a group refers to a segment of the set.
-    async fn read_unfenced(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ProposeError> {
-        let catalogue = self.clone();
-        let read = tokio::task::spawn_blocking(move || catalogue.unfenced_segments(group, set)).await;
-        // A row that cannot be read counts as a reference.
-        read.ok().and_then(Result::ok).ok_or(ProposeError::Rejected(Reject::SegmentInUse))
-    }
-
     fn unfenced_segments(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ReadError> {
         // Before the rows: a segment that is not among them has a later id, or was removed.
         let next_segment = self.next_segment()?;
         let state = self.inner.state_of_group(group)?;
-        let mut segments = Vec::new();
-        for record in self.segments()?.iter().filter(|record| record.set == set) {
-            let segment = record.segment_id();
-            if is_released(&*state, segment)? {
-                continue;
-            }
-            if state.get(&segment_row(segment))?.is_some() {
-                return Ok(None);
-            }
-            segments.push(segment);
-        }
-        Ok(Some(UnfencedSegments { next_segment, segments }))
+        Ok(guest_steps::unfenced_segments(next_segment, &self.segments()?, &*state, set)?)
     }
 }
 
-/// Segments of a set that are not fenced in a group, which refers to no segment of the set.
-struct UnfencedSegments {
-    /// Id of the next segment, from before the segments of the set were read.
-    next_segment: SegmentId,
-    /// The segments. The group may still begin to refer to them.
-    segments: Vec<SegmentId>,
+impl GuestGroups for Catalogue {
+    async fn read_unfenced(&self, group: u32, set: u32) -> Result<Option<UnfencedSegments>, ProposeError> {
+        let catalogue = self.clone();
+        let read = tokio::task::spawn_blocking(move || catalogue.unfenced_segments(group, set)).await;
+        let read = read.unwrap_or_else(|stopped| Err(StoreError(stopped.to_string()).into()));
+        // A row that cannot be read counts as a reference.
+        read.map_err(|error| {
+            tracing::warn!(group, set, %error, "a group stays a guest of a set: its rows cannot be read");
+            Reject::SegmentInUse.into()
+        })
+    }
+
+    async fn propose_to(&self, group: u32, change: Change) -> Result<Reply, ProposeError> {
+        self.inner.propose_to(group, Arc::new(Command::from(change))).await
+    }
 }
 
 /// True if records of a group may refer to segments of another set than its own.

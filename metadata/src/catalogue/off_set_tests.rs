@@ -1,6 +1,6 @@
 //! Bytes of a group in segments of other sets than its own, and the end of a guest.
 
-use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
+use super::testing::{LoggedWarnings, NOW, bucket, delete, extent, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, ChunkOwner, ProposeError};
 use mlgw_common::limits::MOVE_BATCH_CHUNKS_MAX;
 use mlgw_common::{BodyId, NodeId, PartNumber, SegmentId, SegmentTier};
@@ -11,7 +11,7 @@ use mlgw_formats::command::{
 };
 use mlgw_formats::schema::set::FIRST_SET;
 use mlgw_formats::schema::{
-    Bucket, Extent, ExtentPage, Node, ObjectVersion, PartRecord, Replica, SegmentUsage, Upload,
+    Bucket, Extent, ExtentPage, Node, ObjectVersion, PartRecord, Replica, SegmentUsage, Upload, fence,
 };
 use std::sync::Arc;
 
@@ -124,6 +124,32 @@ async fn a_write_from_before_the_move_cannot_refer_to_a_segment_that_is_removed_
     }
     bench.put("late", vec![extent(new.0, 10)]).await.unwrap();
     assert!(matches!(bench.end_guest(1).await, Err(ProposeError::Rejected(Reject::Malformed { .. }))));
+    bench.catalogue.clone().shutdown().await;
+}
+
+/// Rows that cannot be read count as references, and the cause is logged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_that_fails_because_of_a_store_logs_the_cause() {
+    let bench = Bench::new().await;
+    let catalogue = &bench.catalogue;
+    catalogue.assign_group(GROUP, 1, 0).await.unwrap();
+    let segment = bench.segment(1).await;
+    catalogue.fence_segment(segment).await.unwrap();
+    bench.seal(segment).await;
+    catalogue.assign_group(GROUP, 2, 1).await.unwrap();
+    let damaged = (fence::row(SegmentId(segment.0 + 9)), Some(vec![0xff]));
+    let state = catalogue.inner.groups.get(GROUP).unwrap().state();
+    // Covers the segments before it, as the row of a range does.
+    state.write(&[(fence::row(segment), None), damaged].into()).unwrap();
+    let warnings = LoggedWarnings::default();
+    let _logged = tracing::subscriber::set_default(warnings.clone());
+    let in_use = Err(ProposeError::Rejected(Reject::SegmentInUse));
+    assert_eq!(bench.end_guest(1).await, in_use);
+    let [line] = &warnings.take()[..] else { panic!("one line is logged") };
+    assert!(line.contains("stays a guest") && line.contains("the catalogue cannot be read"), "{line}");
+    assert_eq!(catalogue.remove_segment(segment).await.map(|()| true), in_use);
+    let [line] = &warnings.take()[..] else { panic!("one line is logged") };
+    assert!(line.contains("a segment stays") && line.contains("the catalogue cannot be read"), "{line}");
     bench.catalogue.clone().shutdown().await;
 }
 

@@ -156,12 +156,16 @@ impl Catalogue {
     pub async fn remove_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
         let mut released_in = Vec::new();
         for group in self.inner.referrers_of(segment) {
-            let state = self.inner.state_of_group(group).ok();
-            // A group that cannot be read counts as one that refers to the segment.
-            if !state.is_some_and(|state| is_released(&*state, segment).unwrap_or(false)) {
-                return Err(Reject::SegmentInUse.into());
+            let state = self.inner.state_of_group(group);
+            match state.and_then(|state| Ok(is_released(&*state, segment)?)) {
+                Ok(true) => released_in.push(group),
+                Ok(false) => return Err(Reject::SegmentInUse.into()),
+                // A group that cannot be read counts as one that refers to the segment.
+                Err(error) => {
+                    tracing::warn!(%segment, group, %error, "a segment stays: the rows of a group cannot be read");
+                    return Err(Reject::SegmentInUse.into());
+                }
             }
-            released_in.push(group);
         }
         if self.cluster_version() < REPLICATION_CLUSTER_VERSION {
             released_in.clear();

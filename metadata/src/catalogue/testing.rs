@@ -5,8 +5,13 @@ use mlgw_common::clock::ManualClock;
 use mlgw_common::{BodyId, BucketName, ObjectKey, SplitKeys, Timestamp};
 use mlgw_formats::command::{Command, Conditions, DeleteObject, ObjectChange, PutObject, Reply};
 use mlgw_formats::schema::{Bucket, Extent, ObjectVersion};
+use parking_lot::Mutex;
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -17,6 +22,38 @@ pub(crate) fn options(dir: &Path) -> CatalogueOptions {
         fatal: Arc::new(|why| tracing::error!(why, "fatal")),
         ..CatalogueOptions::new(dir.to_owned(), clock)
     }
+}
+
+/// The warnings and errors that are logged while it is the subscriber.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoggedWarnings(Arc<Mutex<Vec<String>>>);
+
+impl LoggedWarnings {
+    /// Returns the lines since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl Subscriber for LoggedWarnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Vec::new();
+        event.record(&mut |field: &Field, value: &dyn Debug| fields.push(format!("{field}={value:?}")));
+        self.0.lock().push(fields.join(" "));
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }
 
 pub(crate) fn name(name: &str) -> BucketName {

@@ -433,9 +433,7 @@ pub fn copy_closed(dir: &Path, copier: &mut Copier, prefix: &str) -> Result<(), 
     let behind = behind::groups_behind(dir)
         .map_err(|source| crate::copy::CopyError::Io { path: dir.to_owned(), source })?;
     for group in behind {
-        let path = behind::behind_file(dir, group);
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        copier.add(&path, &format!("{prefix}{name}"))?;
+        copier.add(&behind::behind_file(dir, group), &format!("{prefix}{}", behind::file_name(group)))?;
     }
     Ok(())
 }

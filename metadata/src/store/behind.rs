@@ -8,15 +8,20 @@
 
 use mlgw_common::{private_file, regular};
 use mlgw_formats::store_files;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = ".behind";
 
+/// Name of the file of a group.
+pub(crate) fn file_name(group: u32) -> String {
+    format!("group-{group}{SUFFIX}")
+}
+
 /// The file of a group.
 pub(crate) fn behind_file(dir: &Path, group: u32) -> PathBuf {
-    dir.join(format!("group-{group}{SUFFIX}"))
+    dir.join(file_name(group))
 }
 
 /// Records that the node may lack changes of a group. Durable when this returns. Each record differs from the
@@ -46,6 +51,15 @@ pub(crate) fn forget(dir: &Path, group: u32, record: &str) -> io::Result<bool> {
     Ok(true)
 }
 
+/// The records by their groups.
+pub(crate) fn records(dir: &Path) -> io::Result<BTreeMap<u32, String>> {
+    let mut records = BTreeMap::new();
+    for group in groups_behind(dir)? {
+        records.extend(recorded(dir, group)?.map(|record| (group, record)));
+    }
+    Ok(records)
+}
+
 /// Ids of the groups with a record, also of those whose record cannot be read.
 pub(crate) fn groups_behind(dir: &Path) -> io::Result<BTreeSet<u32>> {
     let mut groups = BTreeSet::new();
@@ -54,7 +68,7 @@ pub(crate) fn groups_behind(dir: &Path) -> io::Result<BTreeSet<u32>> {
         let id = |name: &str| {
             let id: u32 = name.strip_prefix("group-")?.strip_suffix(SUFFIX)?.parse().ok()?;
             // `group-01.behind` is not a name of ours.
-            (name == format!("group-{id}{SUFFIX}")).then_some(id)
+            (name == file_name(id)).then_some(id)
         };
         groups.extend(name.to_str().and_then(id));
     }

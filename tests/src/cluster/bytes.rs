@@ -54,7 +54,7 @@ fn until_followed(cluster: &TestCluster) {
     let what = "the bytes of all groups are in segments of their sets, and no group is a guest";
     wait_at_most(MINUTELY_MAX, what, || {
         let view = cluster.view(FIRST);
-        view.copies.off_set_bytes == 0 && view.sets.iter().all(|set| set.guests.is_empty())
+        view.copies.off_set_bytes == Some(0) && view.sets.iter().all(|set| set.guests.is_empty())
     });
     wait_at_most(MINUTELY_MAX, "every segment has its copies on the nodes of its set", || {
         let copies = cluster.view(FIRST).copies;

@@ -362,7 +362,7 @@ fn three_nodes_become_five_and_then_four_while_clients_write_through_each_of_the
     }
     wait_at_most(MINUTELY_MAX, "every segment has three copies, and all bytes are in their sets", || {
         let copies = cluster.view(FIRST).copies;
-        (copies.wanted, copies.below_segments, copies.off_set_bytes) == (SET_NODES, 0, 0)
+        (copies.wanted, copies.below_segments, copies.off_set_bytes) == (SET_NODES, 0, Some(0))
     });
     let rows_of = |member: &TestMember| group_rows(&check_store(member).0);
     assert_same_rows(&mut cluster, &four, rows_of, TestCluster::spawn);

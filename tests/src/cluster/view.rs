@@ -56,8 +56,8 @@ pub(super) struct CopiesView {
     pub(super) suspect_segments: usize,
     pub(super) open_segments: usize,
     pub(super) off_set_segments: usize,
-    /// Bytes in segments of other sets than that of their group.
-    pub(super) off_set_bytes: u64,
+    /// Bytes in segments of other sets than that of their group; `None` if they cannot be read.
+    pub(super) off_set_bytes: Option<u64>,
 }
 
 /// A storage node that leaves.

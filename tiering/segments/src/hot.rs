@@ -81,7 +81,7 @@ use tokio::task::JoinHandle;
 
 pub use check::check_segments;
 pub use chunk::{AppendError, AppendedChunk, Chunk, Placement, SegmentChunk};
-pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError};
+pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError, UnreadableChunks};
 pub use directory::DirectoryFault;
 pub use dirs::SegmentDirs;
 pub use file::{FileCall, Intercept, InterceptAction};

@@ -113,7 +113,7 @@ fn a_node_with_other_settings_is_a_finding_and_an_upgrade_is_none() {
 
 #[test]
 fn copies_are_counted_and_missing_ones_are_no_finding() {
-    let (off_set_segments, off_set_bytes) = (2, 900);
+    let (off_set_segments, off_set_bytes) = (2, Some(900));
     let mut copies =
         CopyStatus { wanted: 2, open_segments: 6, off_set_segments, off_set_bytes, ..CopyStatus::default() };
     let counts = &mut copies.counts;

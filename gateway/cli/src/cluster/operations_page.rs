@@ -96,7 +96,8 @@ fn a_whole_status_on_the_page_has_the_lines_and_the_columns_of_the_program() {
 
 #[test]
 fn the_sets_on_the_page_are_those_of_the_program() {
-    let copies = ClusterCopiesInfo { off_set_bytes: 578 * MIB + MIB / 10, ..ClusterCopiesInfo::default() };
+    let copies =
+        ClusterCopiesInfo { off_set_bytes: Some(578 * MIB + MIB / 10), ..ClusterCopiesInfo::default() };
     let rebalance = ClusterRebalanceInfo {
         requested: "2026-11-29T04:10:04.920Z".into(),
         by: "mlgw-local-ARC6FQNHVMGP4MXTJTXP".into(),
@@ -109,7 +110,7 @@ fn the_sets_on_the_page_are_those_of_the_program() {
         ..five_sets()
     };
     assert_on_page(&format!("sets  {}\n{}", sets::line(&moving), sets::table(&moving)));
-    let copies = ClusterCopiesInfo { off_set_bytes: 554 * MIB + MIB / 10, ..copies };
+    let copies = ClusterCopiesInfo { off_set_bytes: Some(554 * MIB + MIB / 10), ..copies };
     let moved = ClusterInfo { copies, ..five_sets() };
     assert_on_page(&format!("sets  {}\n{}", sets::line(&moved), sets::table(&moved)));
     assert_on_page(sets::begun(ClusterRebalanceChange { already_running: false }));

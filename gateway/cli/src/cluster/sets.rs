@@ -42,7 +42,7 @@ struct SetsPart<'a> {
     sets_wait: &'a Option<String>,
     moving_groups: &'a [u32],
     off_set_segments: u64,
-    off_set_bytes: u64,
+    off_set_bytes: Option<u64>,
     sets: &'a [ClusterSetInfo],
 }
 
@@ -79,8 +79,10 @@ pub(super) fn line(cluster: &ClusterInfo) -> String {
         segments => format!("; {} on other nodes than those of their sets", counted(segments, "segment")),
     };
     let bytes = match cluster.copies.off_set_bytes {
-        0 => String::new(),
-        bytes => format!("; {} to move to the nodes of their sets", ByteSize(bytes).human()),
+        Some(0) => String::new(),
+        Some(bytes) => format!("; {} to move to the nodes of their sets", ByteSize(bytes).human()),
+        None if cluster.sets.is_empty() => String::new(),
+        None => "; the bytes to move to the nodes of their sets cannot be read".to_owned(),
     };
     format!("{sets}{moves}{bytes}{off_set}{rebalance}")
 }
@@ -138,15 +140,22 @@ mod tests {
         assert_eq!(line(&with_sets()), "2 sets; no group is moving");
         let moving = ClusterInfo { moving_groups: vec![3], ..with_sets() };
         assert_eq!(line(&moving), "2 sets; 1 group is moving");
-        let copies = ClusterCopiesInfo { off_set_segments: 12, ..ClusterCopiesInfo::default() };
+        let none = ClusterCopiesInfo { off_set_bytes: Some(0), ..ClusterCopiesInfo::default() };
+        let copies = ClusterCopiesInfo { off_set_segments: 12, ..none };
         let off_set = line(&ClusterInfo { copies, ..with_sets() });
         assert_eq!(
             off_set,
             "2 sets; no group is moving; 12 segments on other nodes than those of their sets"
         );
-        let copies = ClusterCopiesInfo { off_set_bytes: 3 << 20, ..ClusterCopiesInfo::default() };
+        let copies = ClusterCopiesInfo { off_set_bytes: Some(3 << 20), ..ClusterCopiesInfo::default() };
         let bytes = line(&ClusterInfo { copies, ..with_sets() });
         assert_eq!(bytes, "2 sets; no group is moving; 3.0 MiB to move to the nodes of their sets");
+        let copies = ClusterCopiesInfo { off_set_bytes: None, ..copies };
+        let unknown = line(&ClusterInfo { copies, ..with_sets() });
+        assert!(
+            unknown.ends_with("; the bytes to move to the nodes of their sets cannot be read"),
+            "{unknown}"
+        );
         let waits = ClusterInfo { sets_wait: Some("group 3 is moving".into()), ..moving };
         assert_eq!(line(&waits), "2 sets; group 3 is moving");
         let rebalance = ClusterRebalanceInfo { requested: "T".into(), by: "AK".into() };

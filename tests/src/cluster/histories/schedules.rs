@@ -10,7 +10,8 @@
 //!
 //! - `held_answer`: the answer to a proposal is held back while a newer write goes through;
 //! - `power_loss`: a leader loses the end of its log with its power, and starts again at once;
-//! - `old_rows`: a node starts on rows from before its newest segments.
+//! - `old_rows`: a node starts on rows from before its newest segments;
+//! - `two_runners`: the runner of a saga is paused in the middle of it, and goes on after the next one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use crate::server::ServerSetup;
 mod held_answer;
 mod old_rows;
 mod power_loss;
+mod two_runners;
 
 /// Longest wait until a group has moved away from a node that the leader of the system group does not reach.
 const MOVED_MAX: Duration = Duration::from_secs(240);

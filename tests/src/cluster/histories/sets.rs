@@ -58,7 +58,7 @@ pub(super) fn until_copied(cluster: &TestCluster) {
         let view = cluster.view(FIRST);
         let copies = view.copies;
         (copies.wanted, copies.below_segments, copies.suspect_segments) == (COPIES, 0, 0)
-            && (copies.off_set_segments, copies.off_set_bytes) == (0, 0)
+            && (copies.off_set_segments, copies.off_set_bytes) == (0, Some(0))
             && copies.segments > 0
             && view.sets.iter().all(|set| set.guests.is_empty())
             && segments_that_differ(cluster) <= copies.open_segments

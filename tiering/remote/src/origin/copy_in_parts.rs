@@ -8,7 +8,9 @@
 //! copy is compared, because an origin may ignore the ranges of the parts.
 //!
 //! The upload of a copy that fails or is cancelled is aborted. One that cannot be aborted, because the origin
-//! or the permission is gone, stays at the origin, as when such a client ends: its parts are no object.
+//! or the permission is gone, stays at the origin, as when such a client ends: its parts are no object. So
+//! does one whose completion has an unknown outcome, since an origin that still completes it may lose parts of
+//! the object by an abort. Each of them is logged with its id, and a lifecycle rule of the origin removes it.
 
 use super::{Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document, strong_validator};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -80,6 +82,8 @@ pub(super) async fn copy_in_parts<O: Origin + Clone>(
             Err(error)
         }
         Err(error) => {
+            tracing::warn!(%error, key, upload = upload.id,
+                "an origin did not confirm that a copy is complete: its upload may stay there");
             upload.keep();
             Err(error)
         }
@@ -384,6 +388,19 @@ mod tests {
         let largest = origin_with(PUT_BYTES_MAX);
         copy(&largest, &[]).await.unwrap();
         assert!(largest.names().contains(&"complete 20".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_is_aborted_only_if_it_is_certainly_not_complete() {
+        let refused = OriginError::Denied("no".to_owned());
+        for (error, is_aborted) in [(refused, true), (OriginError::TimedOut, false)] {
+            let origin =
+                TestOrigin { completion: Err(error.clone()), ..origin_with(2 * FENCED_COPY_BYTES_MAX) };
+            assert_eq!(copy(&origin, &[]).await, Err(error));
+            sleep(Duration::from_secs(60)).await;
+            let last = if is_aborted { "abort" } else { "complete 8" };
+            assert_eq!(origin.names().pop().as_deref(), Some(last));
+        }
     }
 
     #[tokio::test(start_paused = true)]

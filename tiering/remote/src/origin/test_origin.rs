@@ -18,12 +18,14 @@ use std::time::Duration;
 pub(super) const UPLOAD_ETAG: &str = "bb-5";
 
 /// Clones share what was recorded.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct TestOrigin {
     /// The object under every key.
     pub(super) object: ObjectVersion,
     /// Length of a completed upload.
     pub(super) completed_bytes: u64,
+    /// Answer to the request that completes an upload.
+    pub(super) completion: Result<(), OriginError>,
     /// Part whose copy is refused, because the source has changed.
     pub(super) changes_at: u32,
     /// Time until a write, a new upload, a copied part or an abort is answered.
@@ -34,6 +36,21 @@ pub(super) struct TestOrigin {
     pub(super) bodies: Arc<AtomicUsize>,
     /// Body of the last write that was answered before it was read: that of the key `early` or `refused`.
     pub(super) unread: Arc<Mutex<Option<OriginContent>>>,
+}
+
+impl Default for TestOrigin {
+    fn default() -> Self {
+        Self {
+            object: ObjectVersion::default(),
+            completed_bytes: 0,
+            completion: Ok(()),
+            changes_at: 0,
+            answers_after: Duration::ZERO,
+            calls: Arc::default(),
+            bodies: Arc::default(),
+            unread: Arc::default(),
+        }
+    }
 }
 
 impl TestOrigin {
@@ -166,6 +183,7 @@ impl Origin for TestOrigin {
         let parts = String::from_utf8(document.to_vec()).unwrap().matches("<PartNumber>").count();
         async move {
             self.record(format!("complete {parts}"), headers);
+            self.completion.clone()?;
             Ok(OriginCopyReceipt { etag: UPLOAD_ETAG.to_owned(), ..OriginCopyReceipt::default() })
         }
         .boxed()

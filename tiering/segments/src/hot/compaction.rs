@@ -28,11 +28,11 @@ pub(super) mod stats;
 
 pub(super) use choose::HeldBackSegments;
 pub(super) use driver::seal;
-pub use moving::MoveStepError;
 pub(super) use moving::{
     LiveChunk, RelocationLog, RelocationTarget, blocking, chunk_owner, move_chunk, move_matching, relocation,
     wait_until,
 };
+pub use moving::{MoveStepError, UnreadableChunks};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

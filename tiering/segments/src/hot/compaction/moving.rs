@@ -21,7 +21,7 @@ use crate::hot::map::SegmentLocation;
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::scan::{ScanStep, SegmentScan};
 use crate::hot::writer_queues::QueueKind;
-use crate::hot::{AppendError, HotTierInner, OwnerPredicate};
+use crate::hot::{AppendError, HotTierInner, OwnerPredicate, SegmentReadError};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace};
 use mlgw_formats::segment_payload::Payload;
@@ -48,6 +48,19 @@ pub enum MoveStepError {
     /// The disk failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// Some chunks were skipped, the others were moved.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableChunks),
+}
+
+/// Chunks that no node can read now.
+#[derive(Debug, thiserror::Error)]
+#[error("{count} chunks were skipped; the first one: {first}")]
+pub struct UnreadableChunks {
+    /// How many.
+    pub count: u64,
+    /// The error of the first one.
+    pub first: Box<SegmentReadError>,
 }
 
 impl MoveStepError {

@@ -1,4 +1,7 @@
-//! Carries out relocating: looks at the groups that this node leads in passes, and moves what is elsewhere.
+//! Carries out relocating: scans the groups that this node leads in passes, and moves what is elsewhere.
+//!
+//! A chunk that no node can read now is skipped, and the pass goes on behind it. Nothing is remembered about
+//! it: the next pass finds it again by the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,13 +20,14 @@ use mlgw_metadata::{Catalogue, GroupChunk, OffSetUsages, ProposeError};
 use super::rests::{PassEnd, PassRests};
 use crate::fair::Lane;
 use crate::hot::compaction::{
-    Compaction, LiveChunk, MoveStepError, RelocationTarget, blocking, move_chunk, relocation, wait_until,
+    Compaction, LiveChunk, MoveStepError, RelocationTarget, UnreadableChunks, blocking, move_chunk,
+    relocation, wait_until,
 };
 use crate::hot::{HotTierInner, SegmentReadError};
 
 /// Chunks that are read and moved at a time. Other nodes read them for this one beside their clients.
 const MOVES_AT_ONCE: usize = 16;
-/// Interval at which a wait for the next pass looks at the settings again.
+/// Interval at which a wait for the next pass reads the settings again.
 const SETTINGS_CHECK: Duration = Duration::from_secs(1);
 
 /// Runs until the tier stops or is dropped.
@@ -62,16 +66,18 @@ enum ChunkOutcome {
     Gone,
     /// It does not verify at any node.
     Damaged,
+    /// No node can read it now.
+    Unreadable(SegmentReadError),
 }
 
-/// Looks at groups, and rests in between.
+/// Scans groups, and rests in between.
 #[derive(Default)]
 pub(in crate::hot) struct RelocatingDriver {
     rests: PassRests,
 }
 
 impl RelocatingDriver {
-    /// Looks at all groups that this node leads and that may refer to segments of other sets.
+    /// Scans all groups that this node leads and that may refer to segments of other sets.
     pub(in crate::hot) async fn run_pass(
         &mut self,
         inner: &Arc<HotTierInner>,
@@ -81,7 +87,7 @@ impl RelocatingDriver {
         self.rests.retain(&groups.iter().map(|of| of.group).collect());
         let (mut left_bytes, mut outcome) = (0, Ok(()));
         for of in groups {
-            match self.look_at_group(inner, catalogue, &of, &mut left_bytes).await {
+            match self.relocate_group(inner, catalogue, &of, &mut left_bytes).await {
                 Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),
                 done => outcome = outcome.and(done),
             }
@@ -92,15 +98,15 @@ impl RelocatingDriver {
 
     /// Moves what a group has in segments of other sets, or ends that it is a guest of a set. Adds its bytes
     /// there to `left_bytes`.
-    async fn look_at_group(
+    async fn relocate_group(
         &mut self,
         inner: &Arc<HotTierInner>,
         catalogue: &Catalogue,
         of: &GroupSet,
         left_bytes: &mut u64,
     ) -> Result<(), MoveStepError> {
-        let (reads, looked_at) = (catalogue.clone(), of.clone());
-        let usages = blocking(move || Ok(reads.off_set_usages(&looked_at)?)).await?;
+        let (reads, group) = (catalogue.clone(), of.clone());
+        let usages = blocking(move || Ok(reads.off_set_usages(&group)?)).await?;
         *left_bytes += usages.bytes();
         // The row of the group has changed then: the next pass reads it again.
         let has_ended = end_guest(inner, catalogue, of, &usages.sets).await?;
@@ -123,30 +129,34 @@ impl RelocatingDriver {
         usages: OffSetUsages,
     ) -> Result<(), MoveStepError> {
         let (usages, mut tally) = (Arc::new(usages), MoveTally::default());
-        let (mut from, mut looked) = (None, Duration::ZERO);
+        let (mut from, mut scanning) = (None, Duration::ZERO);
         let outcome = loop {
             if !may_move(inner, catalogue, of) {
                 break Ok(PassEnd::Moved);
             }
             let begun = Instant::now();
             let (reads, group, wanted) = (catalogue.clone(), of.group, usages.clone());
-            let look = move || Ok(reads.chunks_of_group(group, from.as_ref(), &wanted.segments)?);
-            let found = match blocking(look).await {
+            let scan = move || Ok(reads.chunks_of_group(group, from.as_ref(), &wanted.segments)?);
+            let found = match blocking(scan).await {
                 Ok(found) => found,
                 Err(error) => break Err(error),
             };
-            looked += begun.elapsed();
+            scanning += begun.elapsed();
             if let Err(error) = move_all(inner, catalogue, found.chunks, &mut tally).await {
                 break Err(error);
             }
             match found.next {
                 Some(next) => from = Some(next),
-                None if tally.0.is_empty() => break Ok(PassEnd::Idle),
+                None if tally.moved.is_empty() => break Ok(PassEnd::Idle),
                 None => break Ok(PassEnd::Moved),
             }
         };
+        let outcome = outcome.and_then(|end| match tally.unreadable.take() {
+            Some(unreadable) => Err(unreadable.into()),
+            None => Ok(end),
+        });
         let end = outcome.as_ref().map_or(PassEnd::Failed, |end| *end);
-        self.rests.record(of.group, Instant::now(), looked, end);
+        self.rests.record(of.group, Instant::now(), scanning, end);
         tally.record(inner, &usages, outcome.as_ref().err());
         outcome.map(drop)
     }
@@ -177,7 +187,7 @@ async fn end_guest(
             inner.compaction.relocating.ended_guests.fetch_add(1, Relaxed);
             Ok(true)
         }
-        // The row has changed, or a segment was created meanwhile: the next pass looks again.
+        // The row has changed, or a segment was created meanwhile: the next pass decides anew.
         Ok(false) | Err(ProposeError::Rejected(Reject::GroupAssigned { .. } | Reject::SegmentInUse)) => {
             Ok(false)
         }
@@ -185,17 +195,27 @@ async fn end_guest(
     }
 }
 
-/// Bytes that were moved out of each segment, for the decision log.
+/// What a pass over a group has done.
 #[derive(Debug, Default)]
-struct MoveTally(BTreeMap<SegmentId, u64>);
+struct MoveTally {
+    /// Bytes that were moved out of each segment, for the decision log.
+    moved: BTreeMap<SegmentId, u64>,
+    unreadable: Option<UnreadableChunks>,
+}
 
 impl MoveTally {
+    /// Counts a chunk that was skipped. The error of the first one is kept.
+    fn add_unreadable(&mut self, error: SegmentReadError) {
+        let first = UnreadableChunks { count: 0, first: Box::new(error) };
+        self.unreadable.get_or_insert(first).count += 1;
+    }
+
     /// Records the moved bytes, and the error if there is one.
     fn record(&self, inner: &HotTierInner, usages: &OffSetUsages, error: Option<&MoveStepError>) {
-        for (segment, bytes) in self.0.iter().filter(|(_, bytes)| **bytes > 0) {
+        for (segment, bytes) in self.moved.iter().filter(|(_, bytes)| **bytes > 0) {
             inner.decisions.record(&decided(inner, *segment, *bytes, DecisionOutcome::Done));
         }
-        let left = usages.segments.keys().find(|segment| !self.0.contains_key(segment));
+        let left = usages.segments.keys().find(|segment| !self.moved.contains_key(segment));
         let error = error.filter(|error| !matches!(error, MoveStepError::Stopping));
         if let (Some(error), Some(segment)) = (error, left.or(usages.segments.keys().next())) {
             inner.decisions.record_because(&decided(inner, *segment, 0, error.outcome()), error);
@@ -239,9 +259,10 @@ async fn move_all(
         match done {
             Ok(ChunkOutcome::Moved(bytes)) => {
                 inner.compaction.relocating.moved_bytes.fetch_add(bytes, Relaxed);
-                *tally.0.entry(segment).or_default() += bytes;
+                *tally.moved.entry(segment).or_default() += bytes;
             }
             Ok(ChunkOutcome::Gone) => {}
+            Ok(ChunkOutcome::Unreadable(error)) => tally.add_unreadable(error),
             Ok(ChunkOutcome::Damaged) => {
                 inner.compaction.relocating.damaged_chunks.fetch_add(1, Relaxed);
             }
@@ -265,7 +286,7 @@ async fn move_one(
             tracing::error!(%segment, extent.offset, %error, "a chunk fails verification; not moved");
             return Ok(ChunkOutcome::Damaged);
         }
-        Err(error) => return Err(std::io::Error::other(error).into()),
+        Err(error) => return Ok(ChunkOutcome::Unreadable(error)),
     };
     let (reads, offset) = (catalogue.clone(), extent.offset);
     let found = blocking(move || Ok(reads.reference(&owner, segment, offset)?)).await?;

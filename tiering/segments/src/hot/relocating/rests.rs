@@ -1,7 +1,7 @@
 //! Rests between passes over the rows of a group. Pure.
 //!
-//! Looking for the chunks of a group reads all of its rows. Looking takes at most a tenth of the time, and
-//! the rests of a group are longer and longer while its passes move nothing. Chunks that are counted and not
+//! A scan for the chunks of a group reads all of its rows. Scans take at most a tenth of the time, and the
+//! rests of a group are longer and longer while its passes move nothing. Chunks that are counted and not
 //! found are those of deleted bodies that wait to be freed, or were written meanwhile; chunks that do not
 //! verify are found each time.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mlgw_common::time::Instant;
 
-/// Duration of a rest in relation to that of looking.
+/// Duration of a rest in relation to that of the scan.
 const REST_FACTOR: u32 = 9;
 /// The rest after a pass that failed, and the first one after a pass that moved nothing. Each further one is
 /// twice as long.
@@ -29,7 +29,7 @@ pub(super) enum PassEnd {
     Failed,
 }
 
-/// Rests of the groups that this node has looked at, by group.
+/// Rests of the groups that this node has scanned, by group.
 #[derive(Debug, Default)]
 pub(super) struct PassRests(BTreeMap<u32, PassRest>);
 
@@ -41,20 +41,20 @@ struct PassRest {
 }
 
 impl PassRests {
-    /// True if the rows of a group may be looked at.
+    /// True if the rows of a group may be scanned.
     pub(super) fn is_due(&self, group: u32, now: Instant) -> bool {
         self.0.get(&group).is_none_or(|rest| now >= rest.until)
     }
 
-    /// Records a pass that ended now, after it looked for `looked`.
-    pub(super) fn record(&mut self, group: u32, now: Instant, looked: Duration, end: PassEnd) {
+    /// Records a pass that ended now, after it scanned rows for `scanning`.
+    pub(super) fn record(&mut self, group: u32, now: Instant, scanning: Duration, end: PassEnd) {
         let before = self.0.get(&group).map_or(Duration::ZERO, |rest| rest.idle);
         let idle = match end {
             PassEnd::Moved => Duration::ZERO,
             PassEnd::Idle => before.saturating_mul(2).clamp(IDLE_REST_MIN, IDLE_REST_MAX),
             PassEnd::Failed => IDLE_REST_MIN,
         };
-        let rest = idle.max(looked.saturating_mul(REST_FACTOR).min(IDLE_REST_MAX));
+        let rest = idle.max(scanning.saturating_mul(REST_FACTOR).min(IDLE_REST_MAX));
         self.0.insert(group, PassRest { until: now + rest, idle });
     }
 
@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn looking_takes_at_most_a_tenth_of_the_time() {
+    fn scans_take_at_most_a_tenth_of_the_time() {
         let (mut rests, now) = (PassRests::default(), Instant::now());
         assert!(rests.is_due(3, now));
         rests.record(3, now, Duration::from_secs(2), PassEnd::Moved);

@@ -5,8 +5,9 @@ use super::bench::{Bench, BenchOptions};
 use super::*;
 use crate::decisions::DecisionFilter;
 use crate::hot::relocating::driver::RelocatingDriver;
-use crate::hot::{RelocatingStatus, segment_file_name};
+use crate::hot::{MoveStepError, RelocatingStatus, SegmentReadError, segment_file_name};
 use mlgw_common::PartNumber;
+use mlgw_common::limits::MOVE_BATCH_CHUNKS_MAX;
 use mlgw_formats::cluster_version::SETS_CLUSTER_VERSION;
 use mlgw_formats::command::{CreateUpload, ObjectChange, PutPart, Reject};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionReason};
@@ -173,6 +174,55 @@ async fn a_damaged_chunk_stays_and_its_group_remains_a_guest() {
     bench.reads("sound", sound, 20_000).await;
     assert_eq!(group_set(&bench).guest_of, [1]);
     bench.delete("damaged").await;
+    assert_eq!(pass(&bench).await.ended_guests, 1);
+    bench.close().await;
+}
+
+/// More chunks than a batch cannot be read, and one behind them can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_that_cannot_be_read_delay_none_behind_them() {
+    let bench = in_all_sets().await;
+    assign(&bench, 1, 0).await;
+    let mut early = BTreeMap::new();
+    for number in 0..MOVE_BATCH_CHUNKS_MAX + 40 {
+        let object = format!("a-{number:04}");
+        early.insert(object.clone(), bench.put(&object, 3_000).await);
+    }
+    // It seals the segments.
+    let bench = bench.reopen().await;
+    let last = bench.put("z", 400_000).await;
+    assign(&bench, 2, 1).await;
+    let segments = |object: &str| -> BTreeSet<SegmentId> {
+        bench.extents(object).iter().map(|extent| extent.segment_id()).collect()
+    };
+    let readable = segments("z");
+    let broken: BTreeSet<SegmentId> =
+        early.keys().flat_map(|object| segments(object)).filter(|id| !readable.contains(id)).collect();
+    let unreadable = early.keys().filter(|object| segments(object).is_subset(&broken)).count();
+    assert!(unreadable > MOVE_BATCH_CHUNKS_MAX, "{unreadable}");
+    let invert_headers = || {
+        for segment in &broken {
+            let path = bench.path(&segment_file_name(*segment));
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[..16].iter_mut().for_each(|byte| *byte = !*byte);
+            std::fs::write(&path, bytes).unwrap();
+        }
+        bench.tier.inner.reader.invalidate_all();
+    };
+    invert_headers();
+    let passed = RelocatingDriver::default().run_pass(&bench.tier.inner, &bench.catalogue).await;
+    let Err(MoveStepError::Unreadable(skipped)) = passed else { panic!("{passed:?}") };
+    assert_eq!(skipped.count, unreadable as u64, "{skipped}");
+    assert!(matches!(*skipped.first, SegmentReadError::Io { .. }), "{skipped}");
+    assert_eq!(sets_of(&bench, "z"), [2].into());
+    bench.reads("z", last, 400_000).await;
+
+    invert_headers();
+    pass(&bench).await;
+    for (object, body) in &early {
+        assert_eq!(sets_of(&bench, object), [2].into(), "{object}");
+        bench.reads(object, *body, 3_000).await;
+    }
     assert_eq!(pass(&bench).await.ended_guests, 1);
     bench.close().await;
 }
