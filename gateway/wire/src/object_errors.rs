@@ -163,6 +163,9 @@ impl From<Reject> for S3Error {
             | Reject::JobEnded
             | Reject::JobElsewhere { .. }
             | Reject::DutyTaken { .. }
+            | Reject::SliceFull { .. }
+            | Reject::AllotmentEnded { .. }
+            | Reject::NoQuota
             | Reject::PolicyChanged { .. }
             | Reject::NoSuchPolicy { .. }
             | Reject::NoSuchJoinToken
