@@ -442,6 +442,8 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 256 * KIB as usize;
 pub const KEPT_OUTCOMES_MAX: usize = 1 << 16;
 /// Raft groups with a member on one node.
 pub const NODE_GROUPS_MAX: usize = 256;
+/// Locks of allotments of quotas: one quota in so many waits for the allotment of another one.
+pub const ALLOTMENT_LOCKS: usize = 16;
 /// Buckets and access keys whose usage in the groups of other nodes is kept: 0.3 MB at some 300 bytes each.
 pub const USAGE_SUMS_MAX: usize = 1024;
 /// Largest id of a Raft group: a start keeps facts for every lower id.

@@ -39,6 +39,8 @@ mod segment;
 mod set;
 #[cfg(test)]
 mod set_tests;
+#[cfg(test)]
+mod slice_tests;
 mod system;
 mod upload;
 mod usage;
@@ -136,6 +138,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::PutPolicy(command) => policy::put(view, command),
         Change::SetBucketQuota(command) => quota::set_bucket_quota(view, command),
         Change::SetKeyQuota(command) => quota::set_key_quota(view, command),
+        Change::BeginAllotment(command) => quota::begin_allotment(view, command),
+        Change::SetSlice(command) => quota::set_slice(view, command),
     }
 }
 

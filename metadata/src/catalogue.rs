@@ -5,6 +5,10 @@
 //! access keys and segments are small and every request reads them, so they are also kept in memory. The
 //! copies in memory change before the command is answered.
 
+#[cfg(test)]
+mod allotment_simulation;
+mod allotment_steps;
+mod allotments;
 mod behind;
 #[cfg(test)]
 mod bench;
@@ -75,6 +79,7 @@ mod segment_tests;
 mod segment_usages;
 mod segments;
 mod sets;
+mod slice_shares;
 #[cfg(test)]
 mod split_tests;
 mod stop_signal;

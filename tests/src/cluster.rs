@@ -8,6 +8,7 @@
 //! - `rows`: compares the rows of nodes;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
 //! - `access_keys`: changes of access keys and their rights apply on every node at once;
+//! - `quotas`: the whole quota of an access key can be used in any groups, and nothing more;
 //! - `policies`: every node runs a policy as soon as it is applied;
 //! - `serving`: every storage node serves at once what another one stored, also without its own copy;
 //! - `long_reads`: slow reads of objects that are deleted meanwhile;
@@ -63,6 +64,7 @@ mod losses;
 mod lost_groups;
 mod majority;
 mod policies;
+mod quotas;
 mod recovery;
 mod refusals;
 mod replicas;

@@ -49,6 +49,9 @@ pub const SETS_CLUSTER_VERSION: u32 = 6;
 /// The first version in which mirrors and drops of buckets name the run of their saga.
 pub const SAGA_RUNS_CLUSTER_VERSION: u32 = 7;
 
+/// The first version in which quotas are divided among object groups.
+pub const SLICES_CLUSTER_VERSION: u32 = 7;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
@@ -58,7 +61,8 @@ const _: () = assert!(ROTATION_CLUSTER_VERSION == REPLACEMENT_CLUSTER_VERSION);
 const _: () = assert!(REPLACEMENT_CLUSTER_VERSION == DUTY_CLUSTER_VERSION);
 const _: () = assert!(DUTY_CLUSTER_VERSION < SETS_CLUSTER_VERSION);
 const _: () = assert!(SETS_CLUSTER_VERSION < SAGA_RUNS_CLUSTER_VERSION);
-const _: () = assert!(SAGA_RUNS_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(SAGA_RUNS_CLUSTER_VERSION == SLICES_CLUSTER_VERSION);
+const _: () = assert!(SLICES_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +92,7 @@ impl Change {
             Self::RemoveNode(remove) if remove.is_drained => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.replaced_by != 0 => REPLACEMENT_CLUSTER_VERSION,
             Self::PutNode(put) if put.node.has_authorities() => ROTATION_CLUSTER_VERSION,
+            Self::BeginAllotment(_) | Self::SetSlice(_) => SLICES_CLUSTER_VERSION,
             Self::PutSet(_) | Self::AssignGroup(_) | Self::EndGuest(_) => SETS_CLUSTER_VERSION,
             Self::RequestRebalance(_) | Self::EndRebalance(_) => SETS_CLUSTER_VERSION,
             Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
@@ -163,13 +168,13 @@ mod tests {
     use super::{
         CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION,
         REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION,
-        SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, check_known,
+        SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, SLICES_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        AssignGroup, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode, EndGuest,
-        EndRebalance, FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet,
-        RebindBucket, RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment, SetBucketTerm,
-        SetClusterVersion, SetDuty, SetReplicas, SplitKey, StepJob, ThawBucket,
+        AssignGroup, BeginAllotment, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode,
+        EndGuest, EndRebalance, FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy,
+        PutSet, RebindBucket, RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment,
+        SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SetSlice, SplitKey, StepJob, ThawBucket,
     };
     use crate::schema::{Duty, Node, Rebalance, Replica};
 
@@ -331,6 +336,16 @@ mod tests {
         }
         for later in [mirror(Some(1)), drop(Some(1))].map(Command::from) {
             let unknown = LaterCommand { needs: SAGA_RUNS_CLUSTER_VERSION, known: 6 };
+            assert_eq!(check_known(&later, 6), Err(unknown));
+            assert_eq!(check_known(&later, 7), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_build_of_version_6_divides_no_quotas() {
+        let (begin, set) = (BeginAllotment::default(), SetSlice::default());
+        for later in [Change::BeginAllotment(begin), Change::SetSlice(set)].map(Command::from) {
+            let unknown = LaterCommand { needs: SLICES_CLUSTER_VERSION, known: 6 };
             assert_eq!(check_known(&later, 6), Err(unknown));
             assert_eq!(check_known(&later, 7), Ok(()));
         }

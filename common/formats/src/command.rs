@@ -32,7 +32,7 @@ pub use object::{
     DeleteObject, ObjectChange, ObjectCommand, PutObject, Replace, SetTags, UpdateObject, update_object,
 };
 pub use policy::PutPolicy;
-pub use quota::{SetBucketQuota, SetKeyQuota};
+pub use quota::{BeginAllotment, NeededRoom, QuotaOwner, SetBucketQuota, SetKeyQuota, SetSlice};
 pub use reply::{QuotaSubject, Reject, Reply, WrittenVersion};
 pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
@@ -56,7 +56,7 @@ pub struct Command {
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
             26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, \
-            50"
+            50, 51, 52"
     )]
     pub change: Option<Change>,
 }
@@ -215,6 +215,12 @@ pub enum Change {
     /// Group 0: ends that a group is a guest of a set.
     #[prost(message, tag = "50")]
     EndGuest(EndGuest),
+    /// Group 0: allocates the number of an allotment of a quota.
+    #[prost(message, tag = "51")]
+    BeginAllotment(BeginAllotment),
+    /// Object groups: sets the group's slice of a quota.
+    #[prost(message, tag = "52")]
+    SetSlice(SetSlice),
 }
 
 impl Command {

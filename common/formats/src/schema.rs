@@ -47,7 +47,7 @@ pub use object::{
 pub use part::PartRecord;
 pub use partition::Partition;
 pub use policy::{LearntBound, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion};
-pub use quota::{Excess, Measure, Payer, Quota};
+pub use quota::{Excess, Measure, Payer, Quota, QuotaSlice, SliceState};
 pub use rebalance::Rebalance;
 pub use release::{Release, ReleaseScope};
 pub use segment::{Replica, SegmentClass, SegmentRecord, SegmentState};

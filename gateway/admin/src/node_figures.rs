@@ -19,9 +19,9 @@ use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::recent::RecentCounters;
 use mlgw_telemetry::table::{
-    CONNECTIONS_LIMIT, GARBAGE, JOB_WAITING, OBJECT_CACHE, OBJECT_CACHE_MISSES, QUEUE_WAIT, RAFT_COMMANDS,
-    RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RAFT_SNAPSHOTS_INSTALLED, SYNC,
-    SYNC_DURATION,
+    CONNECTIONS_LIMIT, GARBAGE, JOB_WAITING, OBJECT_CACHE, OBJECT_CACHE_MISSES, QUEUE_WAIT, QUOTA_DIVISIONS,
+    RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS,
+    RAFT_SNAPSHOTS_INSTALLED, SYNC, SYNC_DURATION,
 };
 use std::sync::Arc;
 
@@ -120,6 +120,7 @@ impl NodeFigures<'_> {
             MetricFamily::single(RAFT_LOG_LIMIT, level(self.log_bytes_max())),
             MetricFamily::single(RAFT_SNAPSHOTS, MetricValue::Count(catalogue.snapshots)),
             MetricFamily::single(RAFT_SNAPSHOTS_INSTALLED, MetricValue::Count(catalogue.snapshots_installed)),
+            MetricFamily::single(QUOTA_DIVISIONS, MetricValue::Count(catalogue.quota_divisions)),
             MetricFamily::single(OBJECT_CACHE, level(catalogue.object_cache_bytes)),
             MetricFamily::single(OBJECT_CACHE_MISSES, MetricValue::Count(catalogue.object_misses)),
             MetricFamily::new(JOB_WAITING).with(&["release"], level(catalogue.releases_waiting)),

@@ -318,9 +318,8 @@ settings! {
         /// no checkpoints.
         checkpoint_interval: Duration = "5m", start;
         /// Raft groups over which new buckets are spread, 1 to 16. Each has a log position, memtables and
-        /// tables of its own. The number of groups never falls: a lower value adds none. The quota of an
-        /// access key counts in each group by itself. `mlgw cluster init` makes at least three groups of
-        /// objects, and a node of a cluster adds none.
+        /// tables of its own. The number of groups never falls: a lower value adds none. `mlgw cluster init`
+        /// makes at least three groups of objects, and a node of a cluster adds none.
         object_groups: u64 = "1", start;
     }
     /// Connections between the nodes of a cluster, and copies of segments. A server without peers does not

@@ -108,6 +108,8 @@ metrics! {
          (of the catalogue), write_back (attempts: the object was written again during each)"
     QUOTA_REFUSED: Counter "mlgw_quota_refused_total" ["quota"]
         "Writes refused by a quota of a bucket or of an access key"
+    QUOTA_DIVISIONS: Counter "mlgw_quota_divisions_total" []
+        "Quotas that this node divided among object groups: after a change, or when a group lacked room"
     FORWARDING: Counter "mlgw_forwarding_total" ["outcome"]
         "Requests that this node forwards to members of a cluster: accepted, not_accepted (by any member), \
          lost (accepted, and the answer did not arrive); and attempts at members that did not accept: \

@@ -164,6 +164,9 @@ impl From<Reject> for S3Error {
             | Reject::JobElsewhere { .. }
             | Reject::DutyTaken { .. }
             | Reject::SagaEnded
+            | Reject::SliceFull { .. }
+            | Reject::AllotmentEnded { .. }
+            | Reject::NoQuota
             | Reject::PolicyChanged { .. }
             | Reject::NoSuchPolicy { .. }
             | Reject::NoSuchJoinToken

@@ -120,6 +120,7 @@ pub(super) fn mirror(view: &mut View<'_>, command: &MirrorBucket) -> Result<Repl
         epoch: command.epoch,
         frozen: known.as_ref().is_some_and(|mirror| mirror.frozen),
         quota: known.as_ref().and_then(|mirror| mirror.quota),
+        slice: known.as_ref().and_then(|mirror| mirror.slice),
         duty_term: known.map_or(0, |mirror| mirror.duty_term),
     };
     view.put(row, &mirror);

@@ -1,6 +1,7 @@
 //! Changes of one key: the checks of its bucket, then the change of the object or upload.
 
 use super::object_target::ObjectTarget;
+use super::quota::GroupLimits;
 use super::{bucket, malformed, object, upload};
 use crate::view::{ApplyError, View};
 use mlgw_common::Seq;
@@ -25,7 +26,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
         bucket: command.bucket(),
         key: command.key.as_bytes(),
         seq,
-        quota: mirror.quota,
+        limits: GroupLimits { quota: mirror.quota, slice: mirror.slice },
         grows_times: command.grows_times,
     };
     match &command.change {

@@ -1,8 +1,9 @@
 //! Target of an object command.
 
+use super::quota::GroupLimits;
 use crate::view::{ApplyError, View};
 use mlgw_common::{BucketId, Seq};
-use mlgw_formats::schema::{ObjectVersion, Quota, object};
+use mlgw_formats::schema::{ObjectVersion, object};
 
 /// Bucket, key and sequence number of an object command that passed the bucket's checks.
 #[derive(Clone, Copy)]
@@ -10,8 +11,8 @@ pub(super) struct ObjectTarget<'c> {
     pub(super) bucket: BucketId,
     pub(super) key: &'c [u8],
     pub(super) seq: Seq,
-    /// Quota of the bucket.
-    pub(super) quota: Option<Quota>,
+    /// Limits of the bucket in this group.
+    pub(super) limits: GroupLimits,
     /// True if Last-Modified must not fall.
     pub(super) grows_times: bool,
 }

@@ -286,7 +286,8 @@ impl Run {
             .collect();
         let expected = PAYERS[1..].iter().map(|key| {
             let quota = self.model.of_keys.get(*key).copied().and_then(Quota::non_empty);
-            ((*key).to_owned(), Payer { usage: self.model.sum(|_, payer| payer == *key), quota })
+            let usage = self.model.sum(|_, payer| payer == *key);
+            ((*key).to_owned(), Payer { usage, quota, slice: None })
         });
         let expected: BTreeMap<_, _> = expected.filter(|(_, payer)| *payer != Payer::default()).collect();
         assert_eq!(counted, expected, "empty rows are deleted, and every other row exists");

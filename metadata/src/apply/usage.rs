@@ -2,20 +2,21 @@
 //!
 //! The usage of a bucket or payer consists of versions and of the parts of uploads in progress. Commands
 //! apply one after the other, so checking the usage after each command against the quotas makes a quota exact
-//! within its group.
+//! within its group, and so is the group's slice of a quota that is divided.
 //!
 //! Every reference is counted here when a record begins to hold it, so this is also where a fenced segment
 //! refuses new ones. The counter of a referenced segment carries its fence; only the first reference to a
 //! segment reads the fenced ranges.
 
 use super::object_target::ObjectTarget;
+use super::quota::GroupLimits;
 use super::{fence, quota};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_formats::command::{PutObject, QuotaSubject, Reject};
 use mlgw_formats::schema::quota::payer_row;
 use mlgw_formats::schema::usage::{bucket_row, segment_row};
-use mlgw_formats::schema::{BucketUsage, Excess, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
+use mlgw_formats::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Usage that one record adds to its bucket and its payer.
@@ -58,10 +59,10 @@ impl QuotaCheck {
         if put.is_exempt { Self::Exempt } else { Self::Enforced }
     }
 
-    /// Rejects a command that exceeds the quota of `of` by `excess`.
-    fn check(self, of: impl FnOnce() -> QuotaSubject, excess: Option<Excess>) -> Result<(), Reject> {
-        match excess {
-            Some(excess) if self == Self::Enforced => Err(Reject::QuotaExceeded { of: of(), excess }),
+    /// Rejects a command that is refused, unless it is exempt.
+    fn check(self, refusal: Option<Reject>) -> Result<(), Reject> {
+        match refusal {
+            Some(refusal) if self == Self::Enforced => Err(refusal),
             _ => Ok(()),
         }
     }
@@ -80,8 +81,7 @@ pub(super) fn charge(
     let row = bucket_row(place.bucket);
     let before: BucketUsage = view.get(&row)?.unwrap_or_default();
     let after = changed(&before, &sum(gone), &sum(come)).ok_or_else(|| usage_underflow("a bucket"))?;
-    let excess = place.quota.and_then(|quota| quota.excess(&before, &after));
-    check.check(|| QuotaSubject::Bucket, excess)?;
+    check.check(place.limits.refusal(|| QuotaSubject::Bucket, &before, &after))?;
     view.put(row, &after);
     let payers = gone.iter().chain(come).map(|held| held.payer).filter(|payer| !payer.is_empty());
     for payer in payers.collect::<BTreeSet<_>>() {
@@ -103,8 +103,8 @@ fn charge_payer(
     let before: Payer = view.get(&row)?.unwrap_or_default();
     let usage = changed(&before.usage, &own(gone), &own(come));
     let usage = usage.ok_or_else(|| usage_underflow("an access key"))?;
-    let excess = before.quota.and_then(|quota| quota.excess(&before.usage, &usage));
-    check.check(|| QuotaSubject::Key(access_key.to_owned()), excess)?;
+    let limits = GroupLimits { quota: before.quota, slice: before.slice };
+    check.check(limits.refusal(|| QuotaSubject::Key(access_key.to_owned()), &before.usage, &usage))?;
     quota::write_payer(view, row, &Payer { usage, ..before });
     Ok(())
 }

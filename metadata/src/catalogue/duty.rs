@@ -173,7 +173,13 @@ impl CatalogueInner {
     /// Runs a saga for another node.
     pub(super) async fn serve_saga(self: &Arc<Self>, call: SagaCall) -> Result<MemberReply, CallRefused> {
         let is_saga = |change: &Change| {
-            matches!(change, Change::CreateBucket(_) | Change::RemoveBucket(_) | Change::RebindBucket(_))
+            matches!(
+                change,
+                Change::CreateBucket(_)
+                    | Change::RemoveBucket(_)
+                    | Change::RebindBucket(_)
+                    | Change::BeginAllotment(_)
+            )
         };
         let Some(change) = call.command.change.filter(is_saga) else {
             return Err(CallRefused("the command begins no saga".into()));

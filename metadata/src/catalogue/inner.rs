@@ -1,5 +1,6 @@
 //! State that all clones of a catalogue share, and the path of a proposal through it.
 
+use super::allotments::{Allotments, FullSlice};
 use super::checkpoints::Checkpoints;
 use super::groups::{Groups, SYSTEM_GROUP};
 use super::known_usage::UsageElsewhere;
@@ -57,6 +58,7 @@ pub(crate) struct CatalogueInner {
     pub(super) copying: Mutex<()>,
     /// Serializes changes of buckets and quotas that span groups.
     pub(super) saga: Mutex<()>,
+    pub(super) allotments: Allotments,
     pub(super) bodies: SyncMutex<Range<u64>>,
     pub(super) leasing: Mutex<()>,
     pub(super) stop: Arc<StopSignal>,
@@ -159,7 +161,7 @@ impl CatalogueInner {
         self.state_of_group(self.resident.group_of(bucket, key))
     }
 
-    pub(super) async fn propose(&self, command: Arc<Command>) -> Result<Reply, ProposeError> {
+    pub(super) async fn propose(self: &Arc<Self>, command: Arc<Command>) -> Result<Reply, ProposeError> {
         if self.is_stopping() {
             return Err(ProposeError::Stopping);
         }
@@ -167,8 +169,23 @@ impl CatalogueInner {
             return self.propose_to(SYSTEM_GROUP, Arc::clone(&command)).await;
         };
         let group = self.resident.group_of(object.bucket(), object.key.as_bytes());
-        let first = self.propose_to(group, Arc::clone(&command)).await;
-        match first {
+        let outcome = self.propose_current(group, object, &command).await;
+        let Err(ProposeError::Rejected(refused)) = &outcome else { return outcome };
+        match FullSlice::of(refused, object.bucket_id, group) {
+            // Boxed, so that other commands do not pay for it.
+            Some(full) => Box::pin(self.propose_with_room(group, object, &command, full)).await,
+            None => outcome,
+        }
+    }
+
+    /// Proposes an object command, and again if its bucket has changed.
+    pub(super) async fn propose_current(
+        &self,
+        group: u32,
+        object: &ObjectCommand,
+        command: &Arc<Command>,
+    ) -> Result<Reply, ProposeError> {
+        match self.propose_to(group, Arc::clone(command)).await {
             Err(ProposeError::Rejected(why @ (Reject::StaleEpoch | Reject::BucketFrozen))) => {
                 self.retry(group, object, why).await
             }
@@ -208,7 +225,7 @@ impl CatalogueInner {
         Err(why.into())
     }
 
-    fn bucket_by_id(&self, id: u64) -> Option<Arc<Bucket>> {
+    pub(super) fn bucket_by_id(&self, id: u64) -> Option<Arc<Bucket>> {
         self.resident.buckets.read().values().find(|bucket| bucket.id == id).cloned()
     }
 
@@ -316,6 +333,7 @@ impl CatalogueInner {
             log_syncs: log.syncs.snapshot(),
             log_bytes_appended: log.bytes_appended.load(Ordering::Relaxed),
             releases_waiting: self.resident.releases_waiting(),
+            quota_divisions: self.allotments.divided(),
             object_misses: self.resident.objects.misses(),
             log_bytes: self.log_bytes(),
             object_cache_bytes: self.resident.objects.bytes(),

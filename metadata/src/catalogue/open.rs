@@ -5,6 +5,7 @@
 //! the groups that it has, and creates nothing but an empty member of the system group, which the leader
 //! fills.
 
+use super::allotments::{self, Allotments};
 use super::checkpoints::Checkpoints;
 use super::copies;
 use super::duty;
@@ -97,6 +98,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         checkpoints: Checkpoints::new(options.checkpoints.clone()),
         copying: Mutex::default(),
         saga: Mutex::new(()),
+        allotments: Allotments::default(),
         bodies: SyncMutex::new(0..0),
         leasing: Mutex::new(()),
         stop: Arc::default(),
@@ -220,6 +222,7 @@ fn start_jobs(
     let mut running = inner.jobs.lock();
     running.push(tokio::spawn(jobs::release_bodies(shared.clone())));
     running.push(tokio::spawn(jobs::purge_logs(shared.clone())));
+    running.push(tokio::spawn(allotments::keep_divided(shared.clone(), Arc::clone(&inner.stop))));
     running.push(tokio::spawn(jobs::flush_tombstones(shared.clone(), tombstone_check)));
     if let Some(heartbeats) = &inner.opener.heartbeats {
         let (stop, heartbeats) = (Arc::clone(&inner.stop), Arc::clone(heartbeats));

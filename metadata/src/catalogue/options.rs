@@ -266,6 +266,8 @@ pub struct CatalogueMetrics {
     pub snapshots: u64,
     /// Snapshots of other members that have replaced the state of a group since open.
     pub snapshots_installed: u64,
+    /// Quotas that this node has divided among object groups since open.
+    pub quota_divisions: u64,
     /// Commands waiting to be proposed.
     pub queued: u64,
     /// Bodies waiting in the release queue.

@@ -2,10 +2,10 @@
 //!
 //! Group 0 keeps a quota in the record of its bucket or access key; every group also keeps it in the row that
 //! `apply` reads. A quota is set in group 0 first and then in the other groups. A crash in between leaves the
-//! old quota in some of them, and the next open continues. Each group counts its own share against the whole
-//! quota. So a bucket's quota is exact as long as one group has all of its keys, and an access key's quota is
-//! exact with one group.
+//! old quota in some of them, and the next open continues. With one group a quota is exact. A quota that
+//! counts in several groups is divided into slices, at the end of each change: `allotments.rs`.
 
+use super::allotments::{owner_of_bucket, owner_of_key};
 use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
 use super::options::ProposeError;
@@ -37,6 +37,7 @@ impl Catalogue {
         let set = SetBucketQuota { name: name.to_owned(), bucket_id: before.id, quota };
         let groups = self.inner.groups_of(before.bucket_id());
         self.inner.propose_in_system_and(groups, &Change::SetBucketQuota(set)).await?;
+        self.inner.divide_changed(owner_of_bucket(before.id)).await;
         let after = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
         Ok((before, after))
     }
@@ -55,6 +56,7 @@ impl Catalogue {
         let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota };
         self.inner.propose_in_system_and(self.inner.object_groups(), &Change::SetKeyQuota(set)).await?;
+        self.inner.divide_changed(owner_of_key(access_key)).await;
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }
 

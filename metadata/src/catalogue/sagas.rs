@@ -101,6 +101,9 @@ impl CatalogueInner {
 
     /// Runs a saga on this node, which leads the system group: one that ends with the change.
     pub(super) async fn run_saga(&self, change: Change) -> Result<Reply, ProposeError> {
+        if let Change::BeginAllotment(begin) = change {
+            return self.run_allotment(begin).await;
+        }
         let _alone = self.saga.lock().await;
         let saga = self.begin_saga()?;
         let outcome = match change {

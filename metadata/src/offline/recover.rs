@@ -197,6 +197,7 @@ fn mirror_changes(
             epoch: record.epoch,
             frozen: false,
             quota: record.quota,
+            slice: known.as_ref().and_then(|known| known.slice?.within(record.quota.as_ref())),
             duty_term: known.as_ref().map_or(0, |mirror| mirror.duty_term),
         };
         if known.as_ref() != Some(&mirror) {

@@ -54,7 +54,7 @@ const WRONG: &[WrongRows] = &[
     }),
     ("a counter of an access key that nothing counts for", FindingKind::Counter, true, |_| {
         let usage = BucketUsage { versions: 1, ..BucketUsage::default() };
-        row(quota::payer_row("none"), &Payer { usage, quota: None })
+        row(quota::payer_row("none"), &Payer { usage, ..Payer::default() })
     }),
     ("another quota than its access key has", FindingKind::Counter, true, |state| {
         changed(state, Family::Payer, |payer: &mut Payer| payer.quota = None)

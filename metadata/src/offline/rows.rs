@@ -443,7 +443,8 @@ impl RowPass<'_> {
         let usage = self.sums.payers.remove(access_key).unwrap_or_default();
         // Other groups get a quota after group 0.
         let quota = if self.group == 0 { self.sums.quotas.remove(access_key) } else { stored.quota };
-        self.check_payer(access_key, Some(&stored), &Payer { usage, quota });
+        let slice = stored.slice.and_then(|slice| slice.within(quota.as_ref()));
+        self.check_payer(access_key, Some(&stored), &Payer { usage, quota, slice });
         Ok(())
     }
 
@@ -507,7 +508,7 @@ impl RowPass<'_> {
         }
         for (access_key, usage) in payers {
             let quota = quotas.get(&access_key).copied();
-            self.check_payer(&access_key, None, &Payer { usage, quota });
+            self.check_payer(&access_key, None, &Payer { usage, quota, slice: None });
         }
         let counted = std::mem::take(&mut self.sums.counted);
         let mut summed = std::mem::take(&mut self.sums.segments);

@@ -4,7 +4,7 @@ use super::in_process::InProcess;
 use crate::catalogue::testing::options;
 use crate::catalogue::{Catalogue, CatalogueOptions};
 use mlgw_common::NodeId;
-use mlgw_formats::cluster_version::{CLUSTER_VERSION, PREVIOUS_CLUSTER_VERSION};
+use mlgw_formats::cluster_version::{CLUSTER_VERSION, PREVIOUS_CLUSTER_VERSION, SETS_CLUSTER_VERSION};
 use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
 use mlgw_formats::log_batch::{Batch, encode_into};
 use mlgw_formats::log_types::RaftLogEntry;
@@ -22,12 +22,12 @@ const SYSTEM_GROUP: u32 = 0;
 /// The node that leads.
 const LEADER: NodeId = NodeId(1);
 
-/// Opens an empty member that knows the version before, with the reasons for which it stops.
-async fn older_member(dir: &Path) -> (Catalogue, mpsc::Receiver<String>) {
+/// Opens an empty member that knows this version, with the reasons for which it stops.
+async fn older_member(dir: &Path, cluster_version: u32) -> (Catalogue, mpsc::Receiver<String>) {
     let (reason, stopped) = mpsc::channel();
     let catalogue = CatalogueOptions {
         node: NodeId(2),
-        cluster_version: PREVIOUS_CLUSTER_VERSION,
+        cluster_version,
         peers: Some(InProcess::default().peers(2)),
         fatal: Arc::new(move |why| reason.send(why.to_owned()).unwrap()),
         ..options(dir)
@@ -65,7 +65,7 @@ async fn a_member_that_receives_a_command_or_a_field_of_a_later_version_stops() 
     let later_command = encoded(Change::SetClusterVersion(SetClusterVersion { version: CLUSTER_VERSION }));
     for later in [later_field, later_command] {
         let dir = tempfile::tempdir().unwrap();
-        let (member, stopped) = older_member(dir.path()).await;
+        let (member, stopped) = older_member(dir.path(), PREVIOUS_CLUSTER_VERSION).await;
         let appended = member.serve_call(LEADER, append(&known())).await.unwrap();
         assert_eq!(MemberAnswer::read(appended).unwrap(), MemberReply::Appended(Default::default()));
         assert!(stopped.try_recv().is_err());
@@ -77,9 +77,9 @@ async fn a_member_that_receives_a_command_or_a_field_of_a_later_version_stops() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_of_the_version_before_does_not_know_questions_about_members() {
+async fn a_member_of_the_version_before_sets_does_not_know_questions_about_members() {
     let dir = tempfile::tempdir().unwrap();
-    let (member, _) = older_member(dir.path()).await;
+    let (member, _) = older_member(dir.path(), SETS_CLUSTER_VERSION - 1).await;
     let call = MemberCall::encode_request(SYSTEM_GROUP, MemberRequest::IsMember(IsMemberCall {}));
     let refused = member.serve_call(LEADER, call).await.unwrap_err();
     assert!(refused.to_string().contains("does not know"), "{refused}");

@@ -1,6 +1,8 @@
 //! Replies to commands: the result, or the reason why nothing changed.
 
-use crate::schema::{Bucket, Dataset, Excess, Job, Node, NodeState, PolicyVersion, SegmentRecord};
+use crate::schema::{
+    Bucket, Dataset, Excess, Job, Node, NodeState, PolicyVersion, Quota, SegmentRecord, SliceState,
+};
 use mlgw_common::Seq;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +44,18 @@ pub enum Reply {
     Bodies {
         /// First id of the range.
         first: u64,
+    },
+    /// An allotment of a quota may begin.
+    Allotment {
+        /// Its number.
+        number: u64,
+    },
+    /// The group's slice of a quota was set.
+    Slice {
+        /// The slice and the usage of the group after the command.
+        state: SliceState,
+        /// Limits of the slice before it.
+        before: Quota,
     },
     /// A bounded step was made.
     #[serde(rename = "Step")]
@@ -240,6 +254,28 @@ pub enum Reject {
         /// The limit that would be exceeded.
         excess: Excess,
     },
+    /// The command would exceed the group's slice of a quota, and other groups may have room: divide the
+    /// quota again and retry.
+    #[error("the group's slice of the quota of {of} is full")]
+    SliceFull {
+        /// Subject of the quota.
+        of: QuotaSubject,
+        /// Bytes that the command adds to the usage.
+        bytes: u64,
+        /// Objects that the command adds to the usage.
+        objects: u64,
+        /// Number of the newest allotment that the group took part in.
+        allotment: u64,
+    },
+    /// The group takes part in a later allotment of the quota.
+    #[error("allotment {allotment} of the quota has begun")]
+    AllotmentEnded {
+        /// Number of the allotment that the group takes part in.
+        allotment: u64,
+    },
+    /// The group has no quota that could be divided.
+    #[error("there is no quota to divide")]
+    NoQuota,
     /// A newer version of the policy than the command was built from exists; read it again and retry.
     #[error("the policy changed; its newest version is {newest}")]
     PolicyChanged {

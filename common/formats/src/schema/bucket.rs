@@ -4,7 +4,7 @@
 //! `apply` needs. The epoch rises with every change, and an object command that was built against another
 //! epoch than that of its group's mirror is rejected.
 
-use super::quota::Quota;
+use super::quota::{Quota, QuotaSlice};
 use crate::key::{self, BadKey, Family, KeyWriter};
 use mlgw_common::{BucketId, Epoch};
 
@@ -163,6 +163,9 @@ pub struct Mirror {
     /// Term of the duty node that took the bucket over last; object commands of earlier terms are rejected.
     #[prost(uint64, tag = "6")]
     pub duty_term: u64,
+    /// The group's slice of the quota, if it was divided.
+    #[prost(message, optional, tag = "7")]
+    pub slice: Option<QuotaSlice>,
 }
 
 /// Returns the row key of the bucket `name`.
@@ -187,7 +190,7 @@ pub fn mirror_key_of(row: &[u8]) -> Result<BucketId, BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Binding, Bucket, LockDefault, Mirror, Quota, mirror_key_of, mirror_row, row};
+    use super::{Binding, Bucket, LockDefault, Mirror, Quota, QuotaSlice, mirror_key_of, mirror_row, row};
     use crate::schema::{Pair, golden};
     use mlgw_common::BucketId;
     use proptest::{prop_assert_eq, proptest};
@@ -233,6 +236,9 @@ mod tests {
             Mirror { versioning: 2, lock_default: lock, epoch: 3, frozen: true, ..Mirror::default() };
         golden::check(&mirror, include_str!("golden/mirror.hex"));
         golden::check(&Mirror { epoch: 3, duty_term: 300, ..Mirror::default() }, "01 1803 30ac02");
+        let slice = QuotaSlice { limits: Quota { bytes: Some(7), objects: None }, allotment: 300 };
+        let divided = Mirror { epoch: 3, slice: Some(slice), ..Mirror::default() };
+        golden::check(&divided, "01 1803 3a07 0a02 0807 10ac02");
         golden::check(&Mirror { quota, ..mirror }, include_str!("golden/mirror_limited.hex"));
     }
 }

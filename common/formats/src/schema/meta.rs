@@ -39,6 +39,8 @@ pub enum MetaRow {
     Duty = 13,
     /// The rebalance that is requested (group 0), as a [`Rebalance`](super::Rebalance). Absent without one.
     Rebalance = 14,
+    /// The number of the next allotment of a quota (group 0). Absent until one is divided.
+    NextAllotment = 15,
     /// The latest run of a saga that dropped a bucket in this group, as a [`SagaRun`].
     LastDrop = 16,
 }

@@ -5,6 +5,10 @@
 //! the access key that began it. Data without a payer (written before payers existed, by the root key, or by
 //! a job) is charged to no access key. `apply` maintains the counters together with those of buckets. A row
 //! exists only while it contains usage or a quota.
+//!
+//! A quota that counts in several groups is divided into slices, one for each group. The slice of a group is
+//! beside its quota: in the mirror of a bucket and in the row of a payer. A group without a slice compares
+//! its usage with the whole quota.
 
 use super::usage::BucketUsage;
 use crate::key::{BadKey, Family, KeyReader, KeyWriter};
@@ -48,6 +52,12 @@ impl Quota {
         (self != Self::default()).then_some(self)
     }
 
+    /// Returns a quota with a limit for each quantity.
+    #[must_use]
+    pub fn from_limits(limit: impl Fn(Measure) -> Option<u64>) -> Self {
+        Self { bytes: limit(Measure::Bytes), objects: limit(Measure::Objects) }
+    }
+
     /// Returns the limit of one quantity.
     #[must_use]
     pub const fn limit(&self, measure: Measure) -> Option<u64> {
@@ -61,7 +71,7 @@ impl Quota {
     /// exceed its limit, so deletes and replacements stay possible above a quota that was lowered later.
     #[must_use]
     pub fn excess(&self, before: &BucketUsage, after: &BucketUsage) -> Option<Excess> {
-        [Measure::Bytes, Measure::Objects].into_iter().find_map(|measure| {
+        Measure::ALL.into_iter().find_map(|measure| {
             let (limit, used, then) =
                 (self.limit(measure)?, measure.amount_in(before), measure.amount_in(after));
             (then > used && then > limit).then_some(Excess { measure, limit, used })
@@ -70,12 +80,65 @@ impl Quota {
 }
 
 impl Measure {
+    /// All quantities, in the order in which they are checked.
+    pub const ALL: [Self; 2] = [Self::Bytes, Self::Objects];
+
     /// Returns the current amount of this quantity.
     #[must_use]
     pub const fn amount_in(self, usage: &BucketUsage) -> u64 {
         match self {
             Self::Bytes => usage.bytes.saturating_add(usage.upload_bytes),
             Self::Objects => usage.versions,
+        }
+    }
+}
+
+/// A group's slice of a quota that is divided among several groups.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct QuotaSlice {
+    /// The limits of the group. An absent limit was not divided yet: the whole quota limits the group.
+    #[prost(message, required, tag = "1")]
+    pub limits: Quota,
+    /// Number of the newest allotment that the group took part in. It accepts no change of an earlier one.
+    #[prost(uint64, tag = "2")]
+    pub allotment: u64,
+}
+
+impl QuotaSlice {
+    /// Returns the slice after a change of the quota: without limits that the quota does not have.
+    #[must_use]
+    pub fn within(self, quota: Option<&Quota>) -> Option<Self> {
+        let quota = quota?;
+        let limits = Quota::from_limits(|measure| quota.limit(measure).and(self.limits.limit(measure)));
+        Some(Self { limits, ..self })
+    }
+}
+
+/// Slice and usage of a group, as an allotment finds and leaves them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceState {
+    /// Limits of the slice.
+    pub limits: Quota,
+    /// Bytes that count in the group.
+    pub used_bytes: u64,
+    /// Objects that count in the group.
+    pub used_objects: u64,
+}
+
+impl SliceState {
+    /// Returns the state of a group with this slice and usage.
+    #[must_use]
+    pub fn new(limits: Quota, usage: &BucketUsage) -> Self {
+        let used = |measure: Measure| measure.amount_in(usage);
+        Self { limits, used_bytes: used(Measure::Bytes), used_objects: used(Measure::Objects) }
+    }
+
+    /// Returns the used amount of a quantity.
+    #[must_use]
+    pub const fn used(&self, measure: Measure) -> u64 {
+        match measure {
+            Measure::Bytes => self.used_bytes,
+            Measure::Objects => self.used_objects,
         }
     }
 }
@@ -89,6 +152,9 @@ pub struct Payer {
     /// Quota of the access key, as in its record.
     #[prost(message, optional, tag = "2")]
     pub quota: Option<Quota>,
+    /// The group's slice of the quota, if it was divided.
+    #[prost(message, optional, tag = "3")]
+    pub slice: Option<QuotaSlice>,
 }
 
 /// Returns the row key of the payer `access_key`.
@@ -107,7 +173,7 @@ pub fn payer_key_of(row: &[u8]) -> Result<&str, BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BucketUsage, Excess, Measure, Payer, Quota, payer_key_of, payer_row};
+    use super::{BucketUsage, Excess, Measure, Payer, Quota, QuotaSlice, payer_key_of, payer_row};
     use crate::schema::golden;
     use proptest::{prop_assert_eq, proptest};
 
@@ -159,8 +225,30 @@ mod tests {
     #[test]
     fn the_record_has_these_bytes() {
         let usage = BucketUsage { objects: 1, versions: 2, bytes: 300, uploads: 4, upload_bytes: 5 };
-        golden::check(&Payer { usage, quota: None }, include_str!("golden/payer.hex"));
+        let payer = Payer { usage, ..Payer::default() };
+        golden::check(&payer, include_str!("golden/payer.hex"));
         let quota = Some(Quota { bytes: Some(1 << 30), objects: Some(0) });
-        golden::check(&Payer { usage, quota }, include_str!("golden/payer_limited.hex"));
+        let limited = Payer { quota, ..payer };
+        golden::check(&limited, include_str!("golden/payer_limited.hex"));
+        let slice = QuotaSlice { limits: Quota { bytes: Some(7), objects: None }, allotment: 300 };
+        golden::check(&slice, "01 0a02 0807 10ac02");
+        let divided = Payer { slice: Some(slice), ..limited };
+        let expected = concat!(include_str!("golden/payer_limited.hex"), "1a07 0a02 0807 10ac02");
+        golden::check(&divided, expected);
+    }
+
+    #[test]
+    fn a_slice_has_no_limit_that_its_quota_lacks() {
+        let slice = |bytes, objects| QuotaSlice { limits: Quota { bytes, objects }, allotment: 4 };
+        let divided = slice(Some(3), Some(2));
+        for (quota, after) in [
+            (None, None),
+            (Some(Quota { bytes: Some(9), objects: None }), Some(slice(Some(3), None))),
+            (Some(Quota { bytes: Some(1), objects: Some(1) }), Some(divided)),
+        ] {
+            assert_eq!(divided.within(quota.as_ref()), after);
+        }
+        let quota = Quota { bytes: Some(9), objects: Some(9) };
+        assert_eq!(slice(Some(3), None).within(Some(&quota)), Some(slice(Some(3), None)), "added later");
     }
 }

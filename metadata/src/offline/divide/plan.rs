@@ -6,7 +6,8 @@
 //!   removes a segment.
 //! - The position in the log and the membership are in both: the object group continues at the same log id.
 //!   Sequence numbers are derived from log indexes, so those of later commands are higher than all before.
-//! - The usage of an access key moves; its quota is in both, because every group has it.
+//! - The usage of an access key and its slice of the quota move; the quota is in both, because every group
+//!   has it.
 //! - Ranges of group 0 name the object group.
 //! - Further new groups have no objects: they begin with the fences, the quotas and the position.
 
@@ -14,7 +15,7 @@ use super::super::rows;
 use crate::store_error::StoreError;
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::MetaRow;
-use mlgw_formats::schema::{BucketUsage, Partition, Payer, decode, encode};
+use mlgw_formats::schema::{Partition, Payer, decode, encode};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -98,7 +99,7 @@ impl DivisionPlan {
         }
         if family == Family::Payer {
             let payer: Payer = decode(value)?;
-            let quota = Payer { usage: BucketUsage::default(), ..payer };
+            let quota = Payer { quota: payer.quota, ..Payer::default() };
             return Ok((quota != Payer::default()).then(|| Cow::Owned(encode(&quota))));
         }
         Ok((residence(family) != Residence::Objects).then_some(Cow::Borrowed(value)))
@@ -146,7 +147,9 @@ mod tests {
     use crate::offline::rows::FAMILIES;
     use mlgw_formats::key::Family;
     use mlgw_formats::schema::meta::MetaRow;
-    use mlgw_formats::schema::{BucketUsage, Partition, Payer, Quota, decode, encode, partition, quota};
+    use mlgw_formats::schema::{
+        BucketUsage, Partition, Payer, Quota, QuotaSlice, decode, encode, partition, quota,
+    };
 
     const PLAN: DivisionPlan = DivisionPlan { object_group: 4, empty_groups: 2 };
 
@@ -176,10 +179,12 @@ mod tests {
         assert!(begins_with(Family::Fence));
         assert!(PLAN.empty_value(&MetaRow::Applied.row(), b"").unwrap().is_some());
         let usage = BucketUsage { objects: 3, ..BucketUsage::default() };
-        let limited = Payer { quota: Some(Quota { bytes: Some(9), ..Quota::default() }), usage };
+        let quota = Some(Quota { bytes: Some(9), ..Quota::default() });
+        let slice = Some(QuotaSlice { limits: quota.unwrap(), allotment: 5 });
+        let limited = Payer { quota, usage, slice };
         let (row, of_one) = (quota::payer_row("AK"), encode(&limited));
         let kept: Payer = decode(&PLAN.empty_value(&row, &of_one).unwrap().unwrap()).unwrap();
-        assert_eq!((kept.quota, kept.usage), (limited.quota, BucketUsage::default()));
+        assert_eq!(kept, Payer { quota, ..Payer::default() }, "its slice is of the object group");
     }
 
     #[test]
@@ -198,8 +203,11 @@ mod tests {
         let usage = BucketUsage { objects: 3, versions: 3, bytes: 9, ..BucketUsage::default() };
         let limit = Quota { bytes: Some(10), objects: None };
         for (payer, left) in [
-            (Payer { usage, quota: None }, None),
-            (Payer { usage, quota: Some(limit) }, Some(Payer { quota: Some(limit), ..Payer::default() })),
+            (Payer { usage, ..Payer::default() }, None),
+            (
+                Payer { usage, quota: Some(limit), slice: None },
+                Some(Payer { quota: Some(limit), ..Payer::default() }),
+            ),
         ] {
             let (row, value) = (quota::payer_row("AK"), encode(&payer));
             let system = PLAN.system_value(&row, &value).unwrap();
@@ -223,6 +231,7 @@ mod tests {
             MetaRow::ClusterVersion,
             MetaRow::Duty,
             MetaRow::Rebalance,
+            MetaRow::NextAllotment,
         ] {
             assert!(!has(row), "{row:?}");
             assert!(PLAN.system_value(&row.row(), b"").unwrap().is_some());
