@@ -341,6 +341,9 @@ settings! {
         /// Answer GET, HEAD and listings from this node alone while most voters do not answer it. Answers may
         /// be old and have the header `x-mlgw-stale: true`; what is not found here is still a 503.
         read_without_quorum: bool = "false", start;
+        /// Interval between comparisons of the rows that the members of a Raft group have; 0s: none. Each
+        /// member reads all its rows for that, 16 MiB per second. A difference is logged and counted.
+        compare_interval: Duration = "1h", start;
     }
     /// Limits of a single client, and of all clients together.
     limits: Limits {
