@@ -249,7 +249,8 @@ mod tests {
             let put = ObjectChange::PutPart(PutPart { body_id: BODY, number: 1, part });
             let Ok(Reply::Part { seq }) = key.change(put) else { panic!("the part is stored") };
             let parts = vec![NamedPart { number: 1, seq }];
-            let complete = CompleteUpload { body_id: BODY, parts, modified_ms: 5, ..CompleteUpload::default() };
+            let complete =
+                CompleteUpload { body_id: BODY, parts, modified_ms: 5, ..CompleteUpload::default() };
             let complete = ObjectChange::CompleteUpload(complete);
             let reply = key.change(complete.clone()).unwrap();
             (key, complete, reply)
