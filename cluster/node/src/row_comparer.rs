@@ -25,7 +25,8 @@ pub(crate) async fn compare_rows(catalogue: Catalogue, interval: Duration) {
         }
         let known = catalogue.row_comparisons();
         let known = known.into_iter().map(|(group, known)| (group, known.known_since)).collect();
-        let groups = catalogue.groups().into_iter().filter(|group| catalogue.members(*group).is_ok());
+        let is_led = |group: &u32| catalogue.leader(*group) == Some(catalogue.node());
+        let groups = catalogue.groups().into_iter().filter(is_led);
         for group in due(groups, &known, begun, interval, Instant::now()) {
             if let Err(error) = catalogue.compare_rows(group).await {
                 // Most often another node leads it now.

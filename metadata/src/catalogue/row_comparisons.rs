@@ -172,7 +172,7 @@ impl CatalogueInner {
         let mut pause = FIRST_PAUSE;
         loop {
             let pending = digests.iter().filter(|(_, digest)| **digest == RowDigest::Pending);
-            let asking = pending.map(|(node, _)| async {
+            let asking = pending.map(|(node, _)| async move {
                 let digest = match *node == self.resident.node {
                     true => Some(member.row_digest(index)),
                     false => self.ask_digest(member.id, *node, index).await,
