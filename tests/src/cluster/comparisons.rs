@@ -148,7 +148,7 @@ fn a_row_that_differs_on_one_node_is_found_until_the_node_is_replaced() {
     wait_until("the node is not reached", || {
         cluster.view(FIRST).node(ODD).is_some_and(|node| node.reachable == Some(false))
     });
-    let words = ["replace", "3", "--with", "4", "--lost"];
+    let words = ["replace", "3", "--with", "4", "--lost", "--yes"];
     let (output, status) = command(&cluster, FIRST, &words);
     assert_eq!(status, Some(0), "{output}");
     until_equal(&cluster, FIRST);
