@@ -21,7 +21,7 @@ use mlgw_formats::cluster_version::COMPARISON_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, CompareRows};
 use mlgw_formats::member_calls::{EmptyReply, MemberReply, MemberRequest, RowDigestCall, RowVerdict};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -235,11 +235,10 @@ impl CatalogueInner {
 
 /// Logs the result of a comparison.
 fn report(group: u32, comparison: &RowComparison, outcome: ComparisonOutcome) {
-    let RowComparison { index, differing, without, is_undecided, .. } = comparison;
-    let list = |nodes: &std::collections::BTreeSet<NodeId>| {
-        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    };
-    match (outcome, is_undecided) {
+    let RowComparison { index, differing, without, .. } = comparison;
+    let list =
+        |nodes: &BTreeSet<NodeId>| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (outcome, comparison.is_undecided) {
         (ComparisonOutcome::Different, false) => tracing::error!(
             group,
             index,

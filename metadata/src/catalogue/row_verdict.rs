@@ -58,7 +58,8 @@ impl RowComparison {
             let is_cleared = |node: &NodeId| {
                 majority.is_some() && given.iter().any(|of| of.0 == *node && Some(of.1) == majority)
             };
-            let kept = before.differing.iter().filter(|node| digests.contains_key(node) && !is_cleared(node));
+            let kept =
+                before.differing.iter().filter(|node| digests.contains_key(*node) && !is_cleared(node));
             let kept: BTreeSet<NodeId> = kept.copied().collect();
             is_undecided |= before.is_undecided && !kept.is_empty() && !is_different;
             differing.extend(kept);
@@ -125,17 +126,17 @@ mod tests {
     #[test]
     fn a_majority_names_the_odd_member() {
         for (of, differing, is_undecided) in [
-            (&[1, 1, 2][..], &[3][..], false),
-            (&[2, 1, 1], &[1], false),
-            (&[1, 2, 1, 3, 1], &[2, 4], false),
-            (&[1, 2], &[1, 2], true),
-            (&[1, 2, 0], &[1, 2], true),
-            (&[1, 2, 3], &[1, 2, 3], true),
-            (&[1, 1, 2, 2], &[1, 2, 3, 4], true),
-            (&[1, 1, 2, 3, 4], &[1, 2, 3, 4, 5], true),
+            (vec![1, 1, 2], vec![3], false),
+            (vec![2, 1, 1], vec![1], false),
+            (vec![1, 2, 1, 3, 1], vec![2, 4], false),
+            (vec![1, 2], vec![1, 2], true),
+            (vec![1, 2, 0], vec![1, 2], true),
+            (vec![1, 2, 3], vec![1, 2, 3], true),
+            (vec![1, 1, 2, 2], vec![1, 2, 3, 4], true),
+            (vec![1, 1, 2, 3, 4], vec![1, 2, 3, 4, 5], true),
         ] {
-            let (found, outcome) = compare(of, None);
-            assert_eq!(found.differing, nodes(differing), "{of:?}");
+            let (found, outcome) = compare(&of, None);
+            assert_eq!(found.differing, nodes(&differing), "{of:?}");
             assert_eq!((found.is_undecided, outcome), (is_undecided, ComparisonOutcome::Different), "{of:?}");
         }
     }
@@ -143,13 +144,13 @@ mod tests {
     #[test]
     fn a_member_without_a_digest_is_no_finding() {
         for (of, without, expected) in [
-            (&[1, 1, 1][..], &[][..], ComparisonOutcome::Equal),
-            (&[1, 0, 1], &[2], ComparisonOutcome::Incomplete),
-            (&[0, 0, 1], &[1, 2], ComparisonOutcome::Incomplete),
-            (&[0, 0], &[1, 2], ComparisonOutcome::Incomplete),
+            (vec![1, 1, 1], vec![], ComparisonOutcome::Equal),
+            (vec![1, 0, 1], vec![2], ComparisonOutcome::Incomplete),
+            (vec![0, 0, 1], vec![1, 2], ComparisonOutcome::Incomplete),
+            (vec![0, 0], vec![1, 2], ComparisonOutcome::Incomplete),
         ] {
-            let (found, outcome) = compare(of, None);
-            let expected_fields = (nodes(&[]), nodes(without), false, expected);
+            let (found, outcome) = compare(&of, None);
+            let expected_fields = (nodes(&[]), nodes(&without), false, expected);
             assert_eq!(
                 (found.differing, found.without, found.is_undecided, outcome),
                 expected_fields,

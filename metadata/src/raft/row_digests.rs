@@ -144,7 +144,9 @@ impl RowDigests {
         let spawned = std::thread::Builder::new().name("row-digest".into()).spawn(move || work.run(freeze));
         match spawned {
             // Without an answer the thread has ended, and recorded no digest.
-            Ok(_) => drop(frozen.await),
+            Ok(_) => {
+                let _ = frozen.await;
+            }
             Err(error) => {
                 tracing::warn!(group = self.group, %error, "no thread digests the rows of the group");
                 self.clear();

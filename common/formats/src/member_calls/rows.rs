@@ -7,7 +7,7 @@ use crate::format_error::FormatError;
 use mlgw_common::limits::NODES_MAX;
 
 /// Bytes of a digest: SHA-256.
-pub const ROW_DIGEST_BYTES: usize = 32;
+const ROW_DIGEST_BYTES: usize = 32;
 
 /// Question for the digest of the rows of the member.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -70,7 +70,7 @@ impl RowVerdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MemberAnswer, MemberCall, MemberReply, MemberRequest};
+    use super::super::{EmptyReply, MemberAnswer, MemberCall, MemberReply, MemberRequest};
     use super::{ROW_DIGEST_BYTES, RowDigestCall, RowDigestReply, RowVerdict};
     use crate::schema::golden;
     use mlgw_common::limits::NODES_MAX;
@@ -96,7 +96,7 @@ mod tests {
         let pending = RowDigestReply { is_pending: true, digest: vec![] };
         let replies = [
             (MemberReply::RowDigest(pending), "01 9a0102 0801"),
-            (MemberReply::VerdictRecorded(super::super::EmptyReply {}), "01 a20100"),
+            (MemberReply::VerdictRecorded(EmptyReply {}), "01 a20100"),
         ];
         for (reply, hex) in replies {
             golden::check(&MemberAnswer { reply: Some(reply.clone()) }, hex);
