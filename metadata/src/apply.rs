@@ -130,6 +130,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::EndGuest(command) => set::end_guest(view, *command),
         Change::RequestRebalance(command) => rebalance::request(view, command),
         Change::EndRebalance(command) => rebalance::end(view, command),
+        // Members digest their rows after it.
+        Change::CompareRows(_) => Ok(Reply::Done),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),

@@ -69,6 +69,10 @@ mod readers;
 mod readers_tests;
 pub(crate) mod resident;
 #[cfg(test)]
+mod row_comparison_tests;
+mod row_comparisons;
+mod row_verdict;
+#[cfg(test)]
 mod saga_simulation;
 mod saga_steps;
 #[cfg(test)]
@@ -105,6 +109,8 @@ pub use options::{
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
+pub use row_comparisons::{CompareRowsError, KnownComparison, RowComparisonCounts};
+pub use row_verdict::RowComparison;
 pub use segment_usages::SegmentUsages;
 pub use segments::{ChunkOwner, Reference};
 

@@ -25,11 +25,11 @@ pub mod view;
 
 pub use catalogue::{
     BarrierError, BarrierScope, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
-    ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, CutError, DeadSet,
-    DeleteBucketError, FatalHandler, GroupChunk, GroupChunks, GroupMembers, IncomingSnapshot, MemberLane,
-    MemberPeers, MemberRole, MemberStatus, NewBucket, ObjectScan, OffSetUsages, OpenError, PageScan,
-    PartScan, PeerError, PeerFuture, Pin, ProposeError, ReadLeases, Reader, Reference, SegmentUsages,
-    SnapshotBytes, StoredVersion, UploadScan, UsageOf,
+    ChangeMembersError, CheckpointOptions, ChunkOwner, CompareRowsError, CreateBucketError, CutError,
+    DeadSet, DeleteBucketError, FatalHandler, GroupChunk, GroupChunks, GroupMembers, IncomingSnapshot,
+    KnownComparison, MemberLane, MemberPeers, MemberRole, MemberStatus, NewBucket, ObjectScan, OffSetUsages,
+    OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin, ProposeError, ReadLeases, Reader, Reference,
+    RowComparison, RowComparisonCounts, SegmentUsages, SnapshotBytes, StoredVersion, UploadScan, UsageOf,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

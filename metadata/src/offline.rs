@@ -11,7 +11,7 @@ pub(crate) mod bodies;
 mod cluster_rows;
 mod divide;
 mod finding;
-mod group_rows;
+pub(crate) mod group_rows;
 pub(crate) mod logs;
 mod problem;
 mod rebuild;

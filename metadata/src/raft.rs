@@ -33,6 +33,7 @@ pub(crate) mod queue;
 mod recency;
 pub(crate) mod remote;
 pub(crate) mod replay;
+pub(crate) mod row_digests;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_receiver;

@@ -6,6 +6,7 @@
 //! - `writers`: clients that write without pause while nodes are killed, and keep what was acknowledged;
 //! - `segment_files`: compares the segment files of nodes;
 //! - `rows`: compares the rows of nodes;
+//! - `comparisons`: the nodes compare their rows themselves;
 //! - `growing`: every node answers for all objects, and each node gets its part in the Raft groups;
 //! - `access_keys`: changes of access keys and their rights apply on every node at once;
 //! - `quotas`: the whole quota of an access key can be used in any groups, and nothing more;
@@ -48,6 +49,7 @@ mod balancer;
 mod bytes;
 mod certificates;
 mod clocks;
+mod comparisons;
 mod disks;
 mod duty;
 mod duty_fitness;

@@ -46,6 +46,7 @@ mod replicas;
 mod reports;
 mod rotation;
 mod routes;
+mod row_comparer;
 mod seeds;
 mod services;
 mod set_facts;

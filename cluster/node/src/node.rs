@@ -23,7 +23,7 @@ use mlgw_common::{CheckedClock, ClusterId, NodeId, SharedSetting};
 use mlgw_credentials::Sealer;
 use mlgw_formats::schema::{DutyPhase, SegmentRecord};
 use mlgw_forwarding::{MemberStreams, RouteTable};
-use mlgw_metadata::{Catalogue, ReadError};
+use mlgw_metadata::{Catalogue, ReadError, RowComparisonCounts};
 use mlgw_segments::hot::{SegmentPeers, StorageNodes};
 use mlgw_transport::ClusterTransport;
 use mlgw_trust::PeerStarts;
@@ -286,6 +286,12 @@ impl ClusterNode {
     #[must_use]
     pub fn copies_of(&self, records: &[SegmentRecord]) -> CopyStatus {
         self.storage().copies_of(records)
+    }
+
+    /// Counts of the comparisons of rows that this node made.
+    #[must_use]
+    pub fn row_comparison_counts(&self) -> RowComparisonCounts {
+        self.shared.catalogue.row_comparison_counts()
     }
 
     /// Status of the cluster as this node sees it.

@@ -17,6 +17,7 @@ use crate::recency::confirm_system_rows;
 use crate::renewal::{CertificateEnd, CertificateRenewal};
 use crate::reports::{ServingState, report_node};
 use crate::routes::current_table;
+use crate::row_comparer::compare_rows;
 use crate::seeds::SeedDialer;
 use crate::services::NodeServices;
 use crate::settings::SettingsCollector;
@@ -37,6 +38,7 @@ use mlgw_trust::{
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -59,6 +61,8 @@ pub struct NodeOptions {
     pub clock: Arc<dyn Clock>,
     /// This build, for the node's record.
     pub build: String,
+    /// Interval between comparisons of the rows of a group; zero turns them off.
+    pub compare_interval: Duration,
 }
 
 /// Error of the start of a node.
@@ -304,6 +308,7 @@ impl StartedParts {
         };
         tasks.spawn(prober.run());
         tasks.spawn(confirm_system_rows(catalogue.clone()));
+        tasks.spawn(compare_rows(catalogue.clone(), self.options.compare_interval));
         start_questions(&mut tasks, own, &catalogue, &probes, &self.running, &services);
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving), authorities));
         let driver = MembershipDriver {

@@ -10,8 +10,8 @@ use mlgw_common::{ClockComparison, ClusterId, NodeId, Timestamp};
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, Node, NodeRole, NodeState};
 use mlgw_membership::skew_of;
-use mlgw_metadata::{Catalogue, MemberRole};
-use std::collections::BTreeSet;
+use mlgw_metadata::{Catalogue, MemberRole, RowComparison};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Status of the cluster.
@@ -33,6 +33,8 @@ pub struct ClusterStatus {
     pub groups: Vec<GroupStatus>,
     /// Sets of nodes, and what moves between them.
     pub sets: SetsStatus,
+    /// The newest comparison of the rows of each group on this node, as far as this node knows it.
+    pub rows: BTreeMap<u32, RowComparison>,
     /// Reason for which the membership of a group that this node leads waits.
     pub waits: Option<String>,
     /// The clock of this node, compared with those of the nodes that answer.
@@ -155,6 +157,7 @@ impl StatusSources<'_> {
                 .collect(),
             groups: self.group_statuses(),
             sets: sets_status(self.catalogue, answers),
+            rows: self.rows(),
             waits,
             clock: self.clock,
             certificate_expires: self.certificate_expires,
@@ -162,6 +165,18 @@ impl StatusSources<'_> {
             cluster_version: self.catalogue.cluster_version(),
             upgrade: self.upgrade(&nodes),
         }
+    }
+
+    /// The results without nodes that have left the cluster since.
+    fn rows(&self) -> BTreeMap<u32, RowComparison> {
+        let known = self.catalogue.row_comparisons().into_iter();
+        known
+            .map(|(group, known)| {
+                let mut rows = known.comparison;
+                rows.differing.retain(|node| self.catalogue.is_in_group(group, *node));
+                (group, rows)
+            })
+            .collect()
     }
 
     fn upgrade(&self, nodes: &[Arc<Node>]) -> Option<ClusterUpgrade> {

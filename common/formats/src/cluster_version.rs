@@ -52,6 +52,9 @@ pub const SAGA_RUNS_CLUSTER_VERSION: u32 = 7;
 /// The first version in which quotas are divided among object groups.
 pub const SLICES_CLUSTER_VERSION: u32 = 7;
 
+/// The first version in which the members of a group compare their rows in the background.
+pub const COMPARISON_CLUSTER_VERSION: u32 = 7;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
@@ -62,7 +65,8 @@ const _: () = assert!(REPLACEMENT_CLUSTER_VERSION == DUTY_CLUSTER_VERSION);
 const _: () = assert!(DUTY_CLUSTER_VERSION < SETS_CLUSTER_VERSION);
 const _: () = assert!(SETS_CLUSTER_VERSION < SAGA_RUNS_CLUSTER_VERSION);
 const _: () = assert!(SAGA_RUNS_CLUSTER_VERSION == SLICES_CLUSTER_VERSION);
-const _: () = assert!(SLICES_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(SLICES_CLUSTER_VERSION == COMPARISON_CLUSTER_VERSION);
+const _: () = assert!(COMPARISON_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +100,7 @@ impl Change {
             Self::PutSet(_) | Self::AssignGroup(_) | Self::EndGuest(_) => SETS_CLUSTER_VERSION,
             Self::RequestRebalance(_) | Self::EndRebalance(_) => SETS_CLUSTER_VERSION,
             Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
+            Self::CompareRows(_) => COMPARISON_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
             Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
             Self::CreateJob(create) if create.duty_term.is_some() => DUTY_CLUSTER_VERSION,
@@ -166,13 +171,13 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION,
+        CLUSTER_VERSION, COMPARISON_CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION,
         REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION,
-        SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, SLICES_CLUSTER_VERSION, check_known,
+        SAGA_RUNS_CLUSTER_VERSION, SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, SLICES_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        AssignGroup, BeginAllotment, Change, Command, CreateBucket, CreateJob, CreateSegment, DrainNode,
-        EndGuest, EndRebalance, FreezeBucket, LeaseBodies, ObjectCommand, PlaceSegment, PutNode, PutPolicy,
+        AssignGroup, BeginAllotment, Change, Command, CompareRows, CreateBucket, CreateJob, CreateSegment, DrainNode, DropBucket,
+        EndGuest, EndRebalance, FreezeBucket, LeaseBodies, MirrorBucket, ObjectCommand, PlaceSegment, PutNode, PutPolicy,
         PutSet, RebindBucket, RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment,
         SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SetSlice, SplitKey, StepJob, ThawBucket,
     };
@@ -349,5 +354,13 @@ mod tests {
             assert_eq!(check_known(&later, 6), Err(unknown));
             assert_eq!(check_known(&later, 7), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_build_of_version_6_compares_no_rows() {
+        let compare = Command::from(Change::CompareRows(CompareRows {}));
+        let unknown = LaterCommand { needs: COMPARISON_CLUSTER_VERSION, known: 6 };
+        assert_eq!(check_known(&compare, 6), Err(unknown));
+        assert_eq!(check_known(&compare, 7), Ok(()));
     }
 }

@@ -5,6 +5,10 @@
 //! order, and the first one follows the entry before them. Lengths and numbers are checked before anything of
 //! that size is allocated. Nothing is stored.
 
+mod rows;
+
+pub use rows::{RowDigestCall, RowDigestReply, RowVerdict};
+
 use crate::command::{Command, Reject, Reply};
 use crate::format_error::FormatError;
 use crate::log_entry;
@@ -25,7 +29,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17")]
     pub request: Option<MemberRequest>,
 }
 
@@ -69,6 +73,12 @@ pub enum MemberRequest {
     /// Asks a node of the first set for usage that the calling node cannot count. Since cluster version 6.
     #[prost(message, tag = "13")]
     Usage(UsageCall),
+    /// Asks a member for the digest of its rows after an entry. Since cluster version 7.
+    #[prost(message, tag = "16")]
+    RowDigest(RowDigestCall),
+    /// Sends the result of a comparison of rows to a member. Since cluster version 7.
+    #[prost(message, tag = "17")]
+    RowVerdict(RowVerdict),
 }
 
 /// A vote of a member.
@@ -224,7 +234,7 @@ pub struct ReadersCall {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20")]
     pub reply: Option<MemberReply>,
 }
 
@@ -279,6 +289,12 @@ pub enum MemberReply {
     /// The usage.
     #[prost(message, tag = "16")]
     Usage(UsageReply),
+    /// The digest of the rows, or its absence.
+    #[prost(message, tag = "19")]
+    RowDigest(RowDigestReply),
+    /// The member has recorded the result of a comparison.
+    #[prost(message, tag = "20")]
+    VerdictRecorded(EmptyReply),
 }
 
 /// Reply without content.
@@ -424,7 +440,7 @@ impl MemberCall {
     /// # Errors
     /// If `bytes` is longer than a call may be, or no call of this version; if a question about readers has
     /// too many ids, or has bodies and no log entry; if there are too many heartbeats, or one has entries; if
-    /// a question about usage has too many groups.
+    /// a question about usage has too many groups; if the result of a comparison has too many nodes.
     pub fn read(bytes: Bytes) -> Result<(u32, MemberRequest), FormatError> {
         let call: Self = decode(bytes, "a call")?;
         let request = call.request.ok_or_else(|| of_later_version("a call"))?;
@@ -433,6 +449,9 @@ impl MemberCall {
         }
         if let MemberRequest::Heartbeats(heartbeats) = &request {
             heartbeats.check()?;
+        }
+        if let MemberRequest::RowVerdict(verdict) = &request {
+            verdict.check()?;
         }
         if let MemberRequest::Usage(usage) = &request
             && usage.without.len() > NODE_GROUPS_MAX
@@ -455,7 +474,7 @@ impl MemberAnswer {
     ///
     /// # Errors
     /// If `bytes` is longer than an answer may be, or no answer of this version; if an answer about readers
-    /// has too many ids, or there are too many answers to heartbeats.
+    /// has too many ids, if there are too many answers to heartbeats, or if a digest has another length.
     pub fn read(bytes: Bytes) -> Result<MemberReply, FormatError> {
         let answer: Self = decode(bytes, "an answer")?;
         let reply = answer.reply.ok_or_else(|| of_later_version("an answer"))?;
@@ -465,6 +484,9 @@ impl MemberAnswer {
         }
         if let MemberReply::Heartbeats(heartbeats) = &reply {
             check_heartbeats(heartbeats.answers.len())?;
+        }
+        if let MemberReply::RowDigest(digest) = &reply {
+            digest.check()?;
         }
         Ok(reply)
     }

@@ -18,8 +18,8 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
     ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo,
-    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterRebalanceInfo, ClusterSetInfo,
-    ClusterUpgradeInfo, Health, HealthFinding, NewJoinTokenInfo,
+    ClusterMemberInfo, ClusterMemberPart, ClusterNodeInfo, ClusterRebalanceInfo, ClusterRowsInfo,
+    ClusterSetInfo, ClusterUpgradeInfo, Health, HealthFinding, NewJoinTokenInfo,
 };
 use mlgw_common::limits::{
     CERTIFICATE_ALERT_DAYS, CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS, JOIN_TOKENS_MAX,
@@ -27,13 +27,14 @@ use mlgw_common::limits::{
 use mlgw_common::{ClockComparison, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::{DutyPhase, NodeState};
-use mlgw_metadata::ProposeError;
+use mlgw_metadata::{ProposeError, RowComparison};
 use mlgw_node::{
     ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus, LeavingNode, NewToken,
     NodeStatus, SetStatus, TokenError,
 };
 use mlgw_wire::error::S3Error;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Maximum number of lost segments that a finding names.
 const LOST_NAMED_MAX: usize = 8;
@@ -131,6 +132,7 @@ pub(super) fn cluster_info(status: &ClusterStatus, copies: &CopyStatus, now: Tim
         }),
         moving_groups: status.sets.moving.clone(),
         sets_wait: status.sets.waits.clone(),
+        rows: status.rows.iter().map(|(group, rows)| rows_info(*group, rows)).collect(),
         leaving: copies.leaving.iter().map(|leaving| leaving_info(leaving, &status.nodes)).collect(),
         nodes: status.nodes.iter().map(node_info).collect(),
         groups: status.groups.iter().map(group_info).collect(),
@@ -143,6 +145,18 @@ fn set_info(set: &SetStatus) -> ClusterSetInfo {
         nodes: set.nodes.iter().map(|node| node.get()).collect(),
         groups: set.groups.clone(),
         guests: set.guests.clone(),
+    }
+}
+
+fn rows_info(group: u32, rows: &RowComparison) -> ClusterRowsInfo {
+    let ids = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| node.get()).collect();
+    ClusterRowsInfo {
+        group,
+        index: rows.index,
+        compared: rows.compared.to_string(),
+        differing: ids(&rows.differing),
+        undecided: rows.is_undecided,
+        without: ids(&rows.without),
     }
 }
 
@@ -242,6 +256,7 @@ pub(super) fn cluster_findings(status: &ClusterStatus, now: Timestamp) -> Vec<He
     found.extend(status.nodes.iter().filter_map(slow_finding));
     found.extend(status.nodes.iter().filter_map(settings_finding));
     found.extend(status.groups.iter().filter_map(group_finding));
+    found.extend(status.rows.iter().filter_map(|(group, rows)| rows_finding(*group, rows)));
     found.extend(certificate_finding(status.certificate_expires, now));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
@@ -352,6 +367,33 @@ fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {
         "Requests that need it fail until most of its voters are connected: start the nodes that do not \
          answer.",
     ))
+}
+
+/// Returns the finding about a group whose members have different rows.
+fn rows_finding(group: u32, rows: &RowComparison) -> Option<HealthFinding> {
+    if rows.differing.is_empty() {
+        return None;
+    }
+    let named = rows.differing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let (what, advice) = match rows.is_undecided {
+        false => (
+            format!(
+                "The rows of group {group} of the catalogue on node {named} differ from those of most nodes, \
+                 at log index {}.",
+                rows.index
+            ),
+            "Keep a copy of its catalogue, remove the node, and let a new one join.",
+        ),
+        true => (
+            format!(
+                "The rows of group {group} of the catalogue differ on the nodes {named}, at log index {}, and \
+                 none are those of most nodes.",
+                rows.index
+            ),
+            "Start the nodes that do not answer, so that a majority can be found. Remove no node until then.",
+        ),
+    };
+    Some(finding(Health::Critical, what, advice))
 }
 
 fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFinding> {

@@ -6,13 +6,15 @@
 
 use super::process_figures::level;
 use mlgw_common::{ClockComparison, Timestamp};
+use mlgw_metadata::{RowComparison, RowComparisonCounts};
 use mlgw_node::{ChannelTotals, ClusterNode, GroupStatus, NodeStatus, SetsStatus};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{
     CLUSTER_BYTES, CLUSTER_CALLS, CLUSTER_CERTIFICATE, CLUSTER_CLOCK_SKEW, CLUSTER_CONNECTIONS,
-    CLUSTER_CONNECTS, CLUSTER_GROUPS, CLUSTER_MOVING_GROUPS, CLUSTER_NODES, CLUSTER_SETS, CLUSTER_STREAMS,
-    DUTY, DUTY_LEASE,
+    CLUSTER_CONNECTS, CLUSTER_DIFFERING_GROUPS, CLUSTER_GROUPS, CLUSTER_MOVING_GROUPS, CLUSTER_NODES,
+    CLUSTER_ROWS_COMPARED, CLUSTER_SETS, CLUSTER_STREAMS, DUTY, DUTY_LEASE,
 };
+use std::collections::BTreeMap;
 
 /// Returns the metrics of a node of a cluster.
 pub(super) fn connection_families(cluster: &ClusterNode, now: Timestamp) -> Vec<MetricFamily> {
@@ -20,6 +22,7 @@ pub(super) fn connection_families(cluster: &ClusterNode, now: Timestamp) -> Vec<
     families.push(nodes_family(&status.nodes));
     families.push(groups_family(&status.groups));
     families.extend(set_families(&status.sets));
+    families.extend(row_families(cluster.row_comparison_counts(), &status.rows));
     families.push(clock_family(status.clock));
     families.push(MetricFamily::single(DUTY, level(u64::from(cluster.acts_on_duty()))));
     families.push(MetricFamily::single(DUTY_LEASE, level(u64::from(cluster.has_duty()))));
@@ -74,6 +77,16 @@ fn set_families(sets: &SetsStatus) -> [MetricFamily; 2] {
     ]
 }
 
+/// Returns the number of comparisons of rows, and that of the groups whose rows differ.
+fn row_families(counts: RowComparisonCounts, rows: &BTreeMap<u32, RowComparison>) -> [MetricFamily; 2] {
+    let compared = MetricFamily::new(CLUSTER_ROWS_COMPARED)
+        .with(&["equal"], MetricValue::Count(counts.equal))
+        .with(&["different"], MetricValue::Count(counts.different))
+        .with(&["incomplete"], MetricValue::Count(counts.incomplete));
+    let differing = rows.values().filter(|rows| !rows.differing.is_empty()).count();
+    [compared, MetricFamily::single(CLUSTER_DIFFERING_GROUPS, level(differing as u64))]
+}
+
 /// Returns the remaining life of the certificate of this node.
 fn certificate_family(expires: Timestamp, now: Timestamp) -> MetricFamily {
     let remaining_ms = expires.as_millis().saturating_sub(now.as_millis());
@@ -97,8 +110,11 @@ fn clock_family(clock: ClockComparison) -> MetricFamily {
 
 #[cfg(test)]
 mod tests {
-    use super::{certificate_family, channel_families, clock_family, groups_family, set_families};
+    use super::{
+        certificate_family, channel_families, clock_family, groups_family, row_families, set_families,
+    };
     use mlgw_common::{ClockComparison, NodeId, Timestamp};
+    use mlgw_metadata::{RowComparison, RowComparisonCounts};
     use mlgw_node::{ChannelTotals, GroupStatus, SetStatus, SetsStatus};
     use mlgw_telemetry::exposition::text;
 
@@ -155,6 +171,23 @@ mod tests {
         let text = text(set_families(&sets).into()).unwrap();
         let has = |line: &str| text.contains(line);
         assert!(has("\nmlgw_cluster_sets 2\n") && has("\nmlgw_cluster_moving_groups 3\n"), "{text}");
+    }
+
+    #[test]
+    fn comparisons_of_rows_and_groups_that_differ_are_counted() {
+        let differing = RowComparison { differing: [NodeId(3)].into(), ..RowComparison::default() };
+        let incomplete = RowComparison { without: [NodeId(3)].into(), ..RowComparison::default() };
+        let rows = [(0, RowComparison::default()), (1, differing), (2, incomplete)].into();
+        let counts = RowComparisonCounts { equal: 4, different: 5, incomplete: 6 };
+        let text = text(row_families(counts, &rows).into()).unwrap();
+        for line in [
+            "mlgw_cluster_rows_compared_total{result=\"equal\"} 4",
+            "mlgw_cluster_rows_compared_total{result=\"different\"} 5",
+            "mlgw_cluster_rows_compared_total{result=\"incomplete\"} 6",
+            "mlgw_cluster_differing_groups 1",
+        ] {
+            assert!(text.lines().any(|exposed| exposed == line), "{line} is missing in\n{text}");
+        }
     }
 
     #[test]

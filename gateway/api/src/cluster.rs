@@ -47,6 +47,9 @@ pub struct ClusterInfo {
     /// What the next change of the sets waits for; absent if none waits, and if the responding node is not in
     /// the first set.
     pub sets_wait: Option<String>,
+    /// The last comparison of the rows of each group with a member on the responding node, sorted by group.
+    /// Groups that were not compared since the start of that node are missing.
+    pub rows: Vec<ClusterRowsInfo>,
     /// Nodes, sorted by id; those that were removed recently are included.
     pub nodes: Vec<ClusterNodeInfo>,
     /// Raft groups with a member on the responding node, and all others once there are sets; sorted by id.
@@ -153,6 +156,25 @@ pub struct ClusterLeavingInfo {
     /// Id of the node that takes its place; absent if none does. Such a node is removed by itself when it is
     /// done.
     pub replaced_by: Option<u64>,
+}
+
+/// Comparison of the rows that the members of a Raft group have. They are the same unless a member diverged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterRowsInfo {
+    /// Id of the group.
+    pub group: u32,
+    /// Index of the log entry after which the rows were compared.
+    pub index: u64,
+    /// Time of the result, by the clock of the leader.
+    pub compared: String,
+    /// Ids of the nodes whose rows differ from those of most members. A node stays here until a comparison
+    /// finds its rows equal, or it leaves the group.
+    pub differing: Vec<u64>,
+    /// True if the rows differ and those of no member are those of most: then the differing nodes are all
+    /// that were compared.
+    pub undecided: bool,
+    /// Ids of the nodes that were not compared: they did not answer, or have restarted meanwhile.
+    pub without: Vec<u64>,
 }
 
 /// A node of the cluster.

@@ -43,8 +43,9 @@ pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use cluster::{
     ClusterAuthorityChange, ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo,
     ClusterLeavingInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo,
-    ClusterNodeRole, ClusterNodeState, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterSetInfo,
-    ClusterUpgradeInfo, DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest, ReplaceNodeRequest,
+    ClusterNodeRole, ClusterNodeState, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterRowsInfo,
+    ClusterSetInfo, ClusterUpgradeInfo, DrainNodeRequest, NewJoinTokenInfo, RemoveNodeRequest,
+    ReplaceNodeRequest,
 };
 pub use datasets::{
     DatasetInfo, DatasetList, DatasetReadiness, NewDataset, PinRequest, ResidencyInfo, ResidencyTier,

@@ -4,6 +4,7 @@ mod authority;
 mod leaving;
 #[cfg(test)]
 mod operations_page;
+mod rows;
 mod sets;
 mod upgrade;
 
@@ -126,6 +127,7 @@ fn show(cluster: &ClusterInfo) -> String {
         ("copies", copies(cluster)),
         ("open", open_segments(cluster)),
         ("sets", sets::line(cluster)),
+        ("rows", rows::line(cluster)),
     ]);
     out += &leaving::lines(cluster);
     out += &sets::table(cluster);
@@ -295,6 +297,7 @@ mod tests {
             rebalance: None,
             moving_groups: vec![],
             sets_wait: None,
+            rows: vec![],
             copies: ClusterCopiesInfo {
                 wanted: 1,
                 segments: 120,
@@ -362,6 +365,7 @@ mod tests {
             "copies       1 of each of 120 sealed segments (3.0 GiB)\n",
             "open         2 segments, on one node alone\n",
             "sets         none: every storage node is a member of every group\n",
+            "rows         not compared since the start of this node\n",
             "NODE  NAME  ADDRESS        ROLE     STATE   ANSWERS    FREE       USED      BUILD  JOINED\n",
             "1     n1    10.0.0.1:9002  storage  active  this node  100.0 GiB  28.0 GiB  0.1.0  2026-",
             "2     n2    10.0.0.2:9002  gateway  active  yes        -          -         0.1.0  2026-",

@@ -31,7 +31,8 @@ pub use table::{
 };
 pub use upstreams::{UPSTREAM_SETTINGS, UpstreamSection};
 pub use value::{
-    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, SettingType,
+    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials,
+    ReplicaQuorum, SettingType,
 };
 
 use mlgw_common::hide_url_secrets;

@@ -12,7 +12,7 @@ use mlgw_common::{Secret, SharedSetting};
 const SHARED_BY_ALL: [&str; 4] = ["s3.domains", "s3.region", "s3.region_strict", "s3.sigv2"];
 
 /// Settings that gateways do not use.
-const SHARED_BY_STORAGE: [&str; 12] = [
+const SHARED_BY_STORAGE: [&str; 13] = [
     "s3.etag",
     "cold.upstream",
     "lanes.inference",
@@ -25,6 +25,7 @@ const SHARED_BY_STORAGE: [&str; 12] = [
     "policy.look_every",
     "cluster.lease_reads",
     "cluster.read_without_quorum",
+    "cluster.write_quorum",
 ];
 
 /// Settings of an upstream that depend on the host, or change by themselves.

@@ -5,7 +5,9 @@
 //! docs/CONFIGURATION.md are all generated from it, so they cannot disagree.
 
 use super::network::IpNetwork;
-use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, SettingType};
+use super::value::{
+    Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, ReplicaQuorum, SettingType,
+};
 use mlgw_common::ByteSize;
 use mlgw_policies::language::Environment;
 use mlgw_remote::upstream::UpstreamSettings;
@@ -340,6 +342,14 @@ settings! {
         /// Answer GET, HEAD and listings from this node alone while most voters do not answer it. Answers may
         /// be old and have the header `x-mlgw-stale: true`; what is not found here is still a 503.
         read_without_quorum: bool = "false", start;
+        /// Nodes that have synced the bytes of a write before it is acknowledged: `two`, or `all` that have a
+        /// replica of its segment, which are three while three storage nodes are healthy. With `all`, writes
+        /// wait for the slowest of them, and the loss of two nodes at once loses no byte that was
+        /// acknowledged before the first loss was noticed.
+        write_quorum: ReplicaQuorum = "two", start;
+        /// Interval between comparisons of the rows that the members of a Raft group have; 0s: none. Each
+        /// member reads all its rows for that, 16 MiB per second. A difference is logged and counted.
+        compare_interval: Duration = "1h", start;
     }
     /// Limits of a single client, and of all clients together.
     limits: Limits {

@@ -435,6 +435,17 @@ choices! {
 }
 
 choices! {
+    /// Replicas that have synced a write before it is acknowledged.
+    ReplicaQuorum {
+        /// Two, the node of the client included.
+        Two = "two",
+        /// All replicas of the segment.
+        All = "all",
+    }
+    "\"two\" or \"all\""
+}
+
+choices! {
     /// ETag of a new body.
     EtagKind {
         /// MD5 of the body, as clients expect.

@@ -58,6 +58,7 @@ fn node_options(config: &Config, start: &StartResources) -> Result<NodeOptions, 
         sealer: start.sealer.clone(),
         clock: Arc::clone(&start.clock),
         build: env!("CARGO_PKG_VERSION").to_owned(),
+        compare_interval: config.cluster.compare_interval,
     })
 }
 

@@ -12,14 +12,14 @@ use super::start::{ClusterPart, StartResources};
 use bytes::Bytes;
 use mlgw_common::limits::{NODE_FULL_BYTES, NODE_ROOMY_BYTES};
 use mlgw_common::{Clock, NodeId};
-use mlgw_config::{Config, Durability};
+use mlgw_config::{Config, Durability, ReplicaQuorum};
 use mlgw_metadata::Catalogue;
 use mlgw_node::{ClusterNode, SegmentServer, SegmentSpace};
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::flash::FlashBudget;
 use mlgw_segments::hot::{
     BoxFuture, CompactionSettings, HotOptions, HotTier, ObjectVerifier, PlacingSettings, RemoteTierOptions,
-    ReplicaBytes, ReplicationOptions, Scrub, ScrubOptions, Upstreams,
+    ReplicaBytes, ReplicationOptions, Scrub, ScrubOptions, Upstreams, WriteQuorum,
 };
 use mlgw_store::StoreLocation;
 use mlgw_store::data_dir::DataDir;
@@ -53,6 +53,10 @@ impl OpenSegments {
             peers: cluster.segment_peers(),
             nodes: cluster.storage_nodes(),
             bytes_per_second: config.cluster.repair_bytes_per_second.0,
+            write_quorum: match config.cluster.write_quorum {
+                ReplicaQuorum::Two => WriteQuorum::Two,
+                ReplicaQuorum::All => WriteQuorum::All,
+            },
         });
         let hot = HotTier::open(options, catalogue.clone()).await?;
         if let Some(cluster) = cluster {

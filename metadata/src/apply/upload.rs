@@ -199,3 +199,82 @@ pub(super) fn abort(
     usage::charge(view, place, &[ChargedUsage::of_upload(&upload)], &[], QuotaCheck::Enforced)?;
     Ok(Reply::Done)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::apply::{apply, seq_of};
+    use crate::catalogue::testing::{delete, put, version};
+    use crate::view::{MemoryRows, View};
+    use mlgw_common::BodyId;
+    use mlgw_formats::command::{
+        Change, Command, CompleteUpload, CreateUpload, MirrorBucket, NamedPart, ObjectChange, ObjectCommand,
+        PutPart, Reject, Reply,
+    };
+    use mlgw_formats::schema::{PartRecord, Upload};
+
+    /// The body of the upload.
+    const BODY: u64 = 2;
+
+    /// A key of a bucket, and the index of the last command.
+    struct UploadedKey {
+        rows: MemoryRows,
+        index: u64,
+    }
+
+    impl UploadedKey {
+        fn apply(&mut self, change: Change) -> Result<Reply, Reject> {
+            self.index += 1;
+            let mut view = View::new(&self.rows);
+            let reply = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
+            let (changes, _) = view.into_changes();
+            self.rows.write(changes);
+            reply
+        }
+
+        fn change(&mut self, change: ObjectChange) -> Result<Reply, Reject> {
+            let (key, change) = ("k".to_owned(), Some(change));
+            let on = ObjectCommand { bucket_id: 1, epoch: 1, key, change, ..ObjectCommand::default() };
+            self.apply(Change::Object(on))
+        }
+
+        /// Returns a key with a completed upload, the command that completed it, and the reply to that.
+        fn completed() -> (Self, ObjectChange, Reply) {
+            let mut key = Self { rows: MemoryRows::default(), index: 0 };
+            let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
+            key.apply(Change::MirrorBucket(mirror)).unwrap();
+            let upload = Upload { body_id: BODY, key: "k".into(), ..Upload::default() };
+            key.change(ObjectChange::CreateUpload(CreateUpload { upload })).unwrap();
+            let extents = version(BodyId(BODY), 7).extents;
+            let part = PartRecord { size: 7, extents, ..PartRecord::default() };
+            let put = ObjectChange::PutPart(PutPart { body_id: BODY, number: 1, part });
+            let Ok(Reply::Part { seq }) = key.change(put) else { panic!("the part is stored") };
+            let parts = vec![NamedPart { number: 1, seq }];
+            let complete =
+                CompleteUpload { body_id: BODY, parts, modified_ms: 5, ..CompleteUpload::default() };
+            let complete = ObjectChange::CompleteUpload(complete);
+            let reply = key.change(complete.clone()).unwrap();
+            (key, complete, reply)
+        }
+    }
+
+    #[test]
+    fn a_repeated_complete_has_the_same_reply_and_changes_nothing_while_its_object_is_current() {
+        let (mut key, complete, reply) = UploadedKey::completed();
+        let rows = key.rows.clone();
+        for _ in 0..3 {
+            assert_eq!(key.change(complete.clone()), Ok(reply.clone()));
+            assert_eq!(key.rows, rows);
+        }
+    }
+
+    #[test]
+    fn a_repeated_complete_undoes_no_later_write_and_no_later_delete() {
+        for later in [put(version(BodyId(3), 1)), delete()] {
+            let (mut key, complete, _) = UploadedKey::completed();
+            key.change(later).unwrap();
+            let rows = key.rows.clone();
+            assert_eq!(key.change(complete), Err(Reject::NoSuchUpload));
+            assert_eq!(key.rows, rows);
+        }
+    }
+}

@@ -145,6 +145,7 @@ mod tests {
             fatal: Arc::clone(&inner.fatal),
             peers: None,
             heartbeats: None,
+            digest_pace: Arc::default(),
         };
         Group::open(parts).await.unwrap()
     }

@@ -9,6 +9,7 @@ use super::opener::GroupOpener;
 use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
+use super::row_comparisons::RowComparisons;
 use super::stop_signal::StopSignal;
 use crate::raft::error::GroupError;
 use crate::raft::queue::AppliedReply;
@@ -51,6 +52,7 @@ pub(crate) struct CatalogueInner {
     pub(super) lease_reads: bool,
     pub(super) readers: ReaderQuestions,
     pub(super) usage_elsewhere: UsageElsewhere,
+    pub(super) row_comparisons: RowComparisons,
     pub(super) fatal: FatalHandler,
     pub(super) log_bound: Arc<LogBound>,
     pub(super) checkpoints: Checkpoints,
@@ -255,7 +257,7 @@ impl CatalogueInner {
     }
 
     /// Checks that every member knows a command.
-    fn check_finalized(&self, command: &Command) -> Result<(), ProposeError> {
+    pub(super) fn check_finalized(&self, command: &Command) -> Result<(), ProposeError> {
         let needs = command.change.as_ref().map_or(FIRST_CLUSTER_VERSION, Change::cluster_version);
         let has = self.resident.cluster_version();
         if needs > has { Err(ProposeError::NotFinalized { needs, has }) } else { Ok(()) }

@@ -215,6 +215,7 @@ impl CatalogueInner {
             MemberRequest::Saga(saga) => self.serve_saga(saga).await?,
             MemberRequest::Readers(readers) => self.serve_readers(readers).await?,
             MemberRequest::Usage(usage) => self.serve_usage(&usage)?,
+            MemberRequest::RowVerdict(verdict) => self.serve_verdict(from, group, &verdict)?,
             MemberRequest::Heartbeats(heartbeats) => self.serve_heartbeats(from, heartbeats).await?,
             request => self.member(group)?.serve(from, request).await?,
         };

@@ -19,6 +19,7 @@ use super::opener::GroupOpener;
 use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
+use super::row_comparisons::RowComparisons;
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, StateFacts, StatesByGroup, judge, judge_fit};
 use crate::raft::heartbeats::Heartbeats;
@@ -93,6 +94,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         lease_reads: options.lease_reads,
         readers: ReaderQuestions::default(),
         usage_elsewhere: UsageElsewhere::default(),
+        row_comparisons: RowComparisons::default(),
         fatal: options.fatal,
         log_bound: Arc::new(LogBound::new(log_bytes_max)),
         checkpoints: Checkpoints::new(options.checkpoints.clone()),
@@ -182,6 +184,7 @@ fn opener(
         fatal: Arc::clone(&options.fatal),
         peers: options.peers.clone(),
         heartbeats: options.peers.clone().map(|peers| Arc::new(Heartbeats::new(peers))),
+        digest_pace: Arc::default(),
         creating: Mutex::default(),
     }
 }

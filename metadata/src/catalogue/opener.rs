@@ -6,6 +6,7 @@ use crate::raft::group::{Group, GroupParts, gathered_config};
 use crate::raft::heartbeats::Heartbeats;
 use crate::raft::machine::Watcher;
 use crate::raft::peers::MemberPeers;
+use crate::raft::row_digests::DigestPace;
 use crate::store::group_dirs::group_dir;
 use crate::store::log::LogStore;
 use crate::store::options::Cache;
@@ -30,6 +31,8 @@ pub(super) struct GroupOpener {
     pub(super) peers: Option<Arc<dyn MemberPeers>>,
     /// The heartbeats to them.
     pub(super) heartbeats: Option<Arc<Heartbeats>>,
+    /// Rate at which the rows of all groups are digested.
+    pub(super) digest_pace: Arc<DigestPace>,
     /// Serializes the creation of members.
     pub(super) creating: tokio::sync::Mutex<()>,
 }
@@ -47,6 +50,7 @@ impl GroupOpener {
             fatal: Arc::clone(&self.fatal),
             peers: self.peers.clone(),
             heartbeats: self.heartbeats.clone(),
+            digest_pace: Arc::clone(&self.digest_pace),
         };
         match &self.peers {
             None => Group::open(parts).await,

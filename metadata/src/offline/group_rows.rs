@@ -22,14 +22,14 @@ pub struct GroupRows {
 
 /// The digest in progress.
 #[derive(Default)]
-pub(super) struct GroupDigest {
+pub(crate) struct GroupDigest {
     rows: u64,
     sum: Sha256,
 }
 
 impl GroupDigest {
     /// Adds a row; rows are added in the order of their keys.
-    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
         if key == MetaRow::Applied.row() {
             return;
         }
@@ -40,10 +40,14 @@ impl GroupDigest {
         }
     }
 
+    /// SHA-256 of the rows.
+    pub(crate) fn sum(self) -> [u8; 32] {
+        self.sum.finalize().into()
+    }
+
     pub(super) fn finish(self, group: u32) -> GroupRows {
-        let sum: [u8; 32] = self.sum.finalize().into();
-        let digits = hex::encode(&sum);
-        GroupRows { group, rows: self.rows, digest: digits.iter().map(|digit| char::from(*digit)).collect() }
+        let rows = self.rows;
+        GroupRows { group, rows, digest: hex::text(&self.sum()) }
     }
 }
 

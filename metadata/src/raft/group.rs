@@ -17,6 +17,7 @@ use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
 use super::recency::LastConfirmation;
 use super::remote::{MemberNetwork, RemoteNetwork};
+use super::row_digests::{DigestPace, RowDigests};
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
 use super::snapshot_receiver::SnapshotsReceived;
 use super::vote_pause::VotePause;
@@ -85,6 +86,8 @@ pub(crate) struct GroupParts {
     pub(crate) peers: Option<Arc<dyn MemberPeers>>,
     /// The heartbeats of all groups of the node; `None` if each group sends its own.
     pub(crate) heartbeats: Option<Arc<Heartbeats>>,
+    /// Rate at which the rows of all groups of the node are digested.
+    pub(crate) digest_pace: Arc<DigestPace>,
 }
 
 /// A group. Clones share it.
@@ -99,6 +102,7 @@ pub(crate) struct Group {
     pub(super) network: Option<RemoteNetwork>,
     pub(super) outcomes: Arc<AppliedOutcomes>,
     pub(super) received: Arc<SnapshotsReceived>,
+    pub(super) row_digests: Arc<RowDigests>,
     queue: Arc<CommandQueue>,
     pub(super) limiter: Arc<CommandLimiter>,
     store: Arc<StateStore>,
@@ -165,6 +169,8 @@ pub(crate) fn stores(
     let lone_voter = Arc::new(LoneVoter::new(parts.node));
     let sent = SnapshotsSent::default();
     let outcomes = Arc::<AppliedOutcomes>::default();
+    // A server without peers has nothing to compare with.
+    let row_digests = Arc::new(RowDigests::new(parts.id, parts.digest_pace, parts.peers.is_some()));
     let machine = GroupStateMachine {
         group: parts.id,
         store: Arc::clone(&store),
@@ -180,6 +186,7 @@ pub(crate) fn stores(
         lone_voter: Arc::clone(&lone_voter),
         cluster_version: parts.cluster_version,
         outcomes: Arc::clone(&outcomes),
+        row_digests: Arc::clone(&row_digests),
         fatal: Arc::clone(&parts.fatal),
         running: Arc::default(),
     };
@@ -194,6 +201,7 @@ pub(crate) fn stores(
         network,
         outcomes,
         received: Arc::default(),
+        row_digests,
         queue: Arc::default(),
         limiter: Arc::default(),
         store,
@@ -470,6 +478,12 @@ impl Group {
         self.log.bytes()
     }
 
+    /// Index of the last purged entry.
+    #[cfg(test)]
+    pub(crate) fn purged(&self) -> Option<u64> {
+        self.raft.metrics().borrow_watched().purged.index()
+    }
+
     /// Number of queued commands.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
@@ -560,6 +574,8 @@ impl Group {
             false => drop(mlgw_common::time::timeout(OUTCOME_WAIT, idle).await),
         }
         self.queue.stop();
+        // A digest keeps the state open.
+        self.row_digests.clear();
         if let Err(error) = self.raft.shutdown().await {
             return Err(StoreError(error.to_string()));
         }

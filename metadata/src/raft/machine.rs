@@ -3,11 +3,13 @@
 //! The changes of a run of entries reach the store in one write together with the last entry's id. After that
 //! the names, access keys and segments in memory change, and only then are the commands answered. While the
 //! disk is full, a write waits. One that fails otherwise stops the group, because the state is unusable from
-//! then on.
+//! then on. An entry that requests a comparison of rows ends its run, so that every member digests the same
+//! rows.
 
 use super::log::{GroupLog, io_error};
 use super::lone_voter::LoneVoter;
 use super::outcomes::AppliedOutcomes;
+use super::row_digests::RowDigests;
 use super::snapshot::{GroupSnapshotBuilder, Snapshot, SnapshotDir, position_of};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::FatalHandler;
@@ -16,6 +18,7 @@ use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader, View};
 use futures_util::{Stream, TryStreamExt};
 use mlgw_formats::cluster_version::check_known;
+use mlgw_formats::command::Change;
 use mlgw_formats::log_batch::Outcomes;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, SnapshotMeta, StoredMembership};
@@ -62,6 +65,8 @@ pub(crate) struct GroupStateMachine {
     pub(crate) cluster_version: u32,
     /// Outcomes that proposals to another leader wait for.
     pub(crate) outcomes: Arc<AppliedOutcomes>,
+    /// Digests of the rows, for comparisons with other members.
+    pub(crate) row_digests: Arc<RowDigests>,
     pub(crate) fatal: FatalHandler,
     /// Set once the group runs: a snapshot requested from then on is one to send to another member.
     pub(crate) running: Arc<AtomicBool>,
@@ -77,17 +82,28 @@ struct RunEffects {
     last: LogId,
     /// The voters of a changed membership, and its entry.
     voters: Option<(Vec<u64>, LogId)>,
+    /// True if the last entry requests a digest of the rows.
+    is_compared: bool,
+}
+
+/// True if the rows are digested after an entry.
+fn is_compared(entry: &RaftLogEntry) -> bool {
+    let EntryPayload::Normal(batch) = &entry.payload else { return false };
+    batch.commands.iter().any(|command| matches!(command.change, Some(Change::CompareRows(_))))
 }
 
 impl GroupStateMachine {
     async fn run(&mut self, run: Vec<EntryResponder<RaftTypes>>) -> Result<(), StoreError> {
         let state = self.store.current();
         let Some(effects) = self.effects(&state, run)? else { return Ok(()) };
-        let RunEffects { changes, freed, waiting, last, voters } = effects;
+        let RunEffects { changes, freed, waiting, last, voters, is_compared } = effects;
         self.watcher.changing(&changes);
         let bytes = self.store.memtable_bytes();
         let write = || state.write(&changes);
         self.log.space().repeat_async("a state of the catalogue", bytes, write).await?;
+        if is_compared {
+            self.row_digests.begin(state, last.index).await;
+        }
         self.watcher.changed(self.group, &changes, &freed)?;
         self.log.record_applied(last.index);
         if let Some((voters, log_id)) = voters {
@@ -113,9 +129,12 @@ impl GroupStateMachine {
         let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
         let mut last: Option<LogId> = None;
         let mut voters = None;
+        let mut compares = false;
         for (entry, responder) in run {
             let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
             assert!(is_next, "committed entries have no gaps");
+            assert!(!compares, "a run ends with an entry after which rows are digested");
+            compares = is_compared(&entry);
             waiting.push((responder, entry.log_id, self.entry(&mut view, &entry)?));
             last = Some(entry.log_id);
             if let EntryPayload::Membership(changed) = entry.payload {
@@ -124,7 +143,7 @@ impl GroupStateMachine {
         }
         let Some(last) = last else { return Ok(None) };
         let (changes, freed) = view.into_changes();
-        Ok(Some(RunEffects { changes, freed, waiting, last, voters }))
+        Ok(Some(RunEffects { changes, freed, waiting, last, voters, is_compared: compares }))
     }
 
     fn entry(&self, view: &mut View<'_>, entry: &RaftLogEntry) -> Result<Outcomes, StoreError> {
@@ -168,6 +187,7 @@ impl GroupStateMachine {
         let state = self.store.current();
         self.figures.installed.fetch_add(1, Ordering::Relaxed);
         self.lone_voter.replaced();
+        self.row_digests.clear();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
             self.log.record_applied(applied.index);
             self.outcomes.replaced(applied.index);
@@ -195,9 +215,10 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
             if let EntryPayload::Normal(batch) = &next.0.payload {
                 commands += batch.commands.len();
             }
+            let ends_run = is_compared(&next.0);
             run.push(next);
             // A put changes about four rows.
-            if commands * 4 >= RUN_ROWS_MAX {
+            if ends_run || commands * 4 >= RUN_ROWS_MAX {
                 self.run(std::mem::take(&mut run)).await.map_err(|error| self.failed(&error))?;
                 commands = 0;
             }

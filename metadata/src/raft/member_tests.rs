@@ -77,6 +77,7 @@ impl TestNode {
                 fatal: Arc::new(|why| panic!("{why}")),
                 peers: Some(network.peers(id)),
                 heartbeats: None,
+                digest_pace: Arc::default(),
             };
             let member = Group::open_member(parts, config.clone()).await.unwrap();
             network.connect(id, member.clone());

@@ -38,10 +38,12 @@ impl Group {
             MemberRequest::Transfer(call) => self.serve_transfer(from, &call).await,
             MemberRequest::Propose(call) => self.serve_proposal(call).await,
             MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
+            MemberRequest::RowDigest(call) => Ok(MemberReply::RowDigest(self.row_digest(call.index).reply())),
             MemberRequest::IsMember(_) => Ok(self.serve_is_member(from).await),
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
             MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
             MemberRequest::Readers(_) => Err(CallRefused("readers are the catalogue's".into())),
+            MemberRequest::RowVerdict(_) => Err(CallRefused("comparisons are the catalogue's".into())),
             MemberRequest::Usage(_) => Err(CallRefused("usage is the catalogue's".into())),
             MemberRequest::Heartbeats(_) => Err(CallRefused("heartbeats are the catalogue's".into())),
         }

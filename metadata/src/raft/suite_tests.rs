@@ -50,6 +50,7 @@ pub(crate) fn parts_with(dir: &Path, node: u64, durability: Durability) -> Group
         fatal: Arc::new(|why| panic!("{why}")),
         peers: None,
         heartbeats: None,
+        digest_pace: Arc::default(),
     }
 }
 

@@ -12,7 +12,9 @@ use mlgw_formats::{manifest, store_files};
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::properties::{self, PropName};
-use rocksdb::{Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, WriteBatch};
+use rocksdb::{
+    Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatch,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -184,6 +186,29 @@ impl StateDb {
         within.set_iterate_lower_bound(from);
         within.set_iterate_upper_bound(end);
         let mut rows = self.db.raw_iterator_opt(within);
+        rows.seek(from);
+        RowIter { rows, started: false }
+    }
+
+    /// The rows as they are now, whatever is written later. It reads nothing. RocksDB keeps the replaced
+    /// values of later changes until it is dropped.
+    pub(crate) fn frozen(&self) -> FrozenRows<'_> {
+        FrozenRows(self.db.snapshot())
+    }
+}
+
+/// The rows of a state at one moment.
+pub(crate) struct FrozenRows<'a>(Snapshot<'a>);
+
+impl FrozenRows<'_> {
+    /// Iterator over the rows from `from` on that are before `end`. Its blocks bypass the cache. It keeps
+    /// memtables and files in use, so a long scan takes a new one from time to time.
+    pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
+        let mut within = ReadOptions::default();
+        within.fill_cache(false);
+        within.set_iterate_lower_bound(from);
+        within.set_iterate_upper_bound(end);
+        let mut rows = self.0.raw_iterator_opt(within);
         rows.seek(from);
         RowIter { rows, started: false }
     }

@@ -21,6 +21,9 @@ pub(super) struct ClusterView {
     pub(super) rebalance: Option<RebalanceView>,
     pub(super) moving_groups: Vec<u32>,
     pub(super) sets_wait: Option<String>,
+    /// Empty while nodes of an earlier version answer.
+    #[serde(default)]
+    pub(super) rows: Vec<RowsView>,
     pub(super) nodes: Vec<NodeView>,
     pub(super) groups: Vec<GroupView>,
 }
@@ -73,6 +76,15 @@ pub(super) struct SetView {
     pub(super) nodes: Vec<usize>,
     pub(super) groups: Vec<u32>,
     pub(super) guests: Vec<u32>,
+}
+
+/// Comparison of the rows of a group.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct RowsView {
+    pub(super) group: u32,
+    pub(super) differing: Vec<usize>,
+    pub(super) undecided: bool,
+    pub(super) without: Vec<usize>,
 }
 
 /// A rebalance that is under way.

@@ -403,8 +403,8 @@ fn with_a_lost_disk() -> Vec<AlertStory> {
     vec![AlertStory::of_condition(&["MlgwSegmentDirectoryRefused"], before, scrape())]
 }
 
-/// Stops two of three nodes. The tests of the cluster scrape a clock that deviates, a group that moves and
-/// the remaining time of a new certificate; here these values are synthetic.
+/// Stops two of three nodes. The tests of the cluster scrape a clock that deviates, a group that moves, rows
+/// that differ and the remaining time of a new certificate; here these values are synthetic.
 fn without_a_majority() -> Vec<AlertStory> {
     let mut cluster = TestCluster::three();
     let scrape = |cluster: &TestCluster| Scrape::of(cluster.process(FIRST));
@@ -426,6 +426,7 @@ fn without_a_majority() -> Vec<AlertStory> {
     let days = 29.0 * 24.0 * 3600.0;
     let expiring = with(&before, "mlgw_cluster_certificate_remaining_seconds", days);
     let moving = with(&before, "mlgw_cluster_moving_groups", 1.0);
+    let differing = with(&before, "mlgw_cluster_differing_groups", 1.0);
     cluster.stop(2);
     cluster.stop(3);
     cluster_testbed::wait_until("the node knows that it is alone", || {
@@ -439,6 +440,7 @@ fn without_a_majority() -> Vec<AlertStory> {
         AlertStory::of_condition(&["MlgwClockSkew"], before.clone(), skewed),
         AlertStory::of_condition(&["MlgwCertificateExpires"], before.clone(), expiring),
         AlertStory::of_condition(&["MlgwGroupMovesLong"], before.clone(), moving),
+        AlertStory::of_condition(&["MlgwRowsDiffer"], before.clone(), differing),
         AlertStory::of_condition(
             &["MlgwNodeUnreachable", "MlgwGroupWithoutLeader", "MlgwNoDutyNode"],
             before,

@@ -105,7 +105,7 @@ pub use replace::StoredChunk;
 pub use replace_disk::{OnlyCopies, RefusedDirectory, ReplaceDirectoryError, ReplacedDirectory};
 pub use replicas::{
     ReplicaBytes, ReplicaReadRefused, ReplicaRefused, ReplicationOptions, ReplicationStatus, SegmentPeers,
-    StorageNodes, WholeSegmentError, is_whole,
+    StorageNodes, WholeSegmentError, WriteQuorum, is_whole,
 };
 pub use salvage::{SalvageReport, SalvagedBody, salvage};
 pub use scan::ScanSummary;

@@ -5,6 +5,7 @@ use crate::admission::tests::{TestJoiner, TestMember};
 use mlgw_common::NodeId;
 use mlgw_transport::PeerAddress;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn options(member: &TestMember) -> NodeOptions {
     NodeOptions {
@@ -16,6 +17,7 @@ fn options(member: &TestMember) -> NodeOptions {
         sealer: member.sealer.clone(),
         clock: Arc::clone(&member.clock) as _,
         build: "0.1.0".to_owned(),
+        compare_interval: Duration::ZERO,
     }
 }
 

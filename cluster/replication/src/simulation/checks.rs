@@ -24,7 +24,7 @@ impl World {
         *acknowledged = length.max(*acknowledged);
         let listed = self.records.get(&segment).map_or(0, |record| record.replicas.len());
         if let Some(closed) = self.truth.closed.get(&segment) {
-            let is_over = closed.len() >= needed_answers(listed, QUORUM);
+            let is_over = closed.len() >= needed_answers(listed, self.quorum(segment));
             if is_over && closed.values().all(|of| *of < length) {
                 self.violated(format!("{segment} was acknowledged after a quorum closed"));
             }
@@ -44,7 +44,12 @@ impl World {
 
     /// True if fewer replicas lost bytes than are needed for an acknowledgement.
     fn is_guaranteed(&self, segment: SegmentId) -> bool {
-        self.truth.losses.get(&segment).is_none_or(|lost| lost.len() < QUORUM)
+        self.truth.losses.get(&segment).is_none_or(|lost| lost.len() < self.quorum(segment))
+    }
+
+    /// Write quorum of a segment.
+    pub(super) fn quorum(&self, segment: SegmentId) -> usize {
+        self.truth.quorums.get(&segment).copied().unwrap_or(QUORUM)
     }
 
     /// Checks that every acknowledged byte is in the segment, and in a replica that the record names.

@@ -68,9 +68,16 @@ pub(super) struct Swarm {
     pub(super) late_commits: u64,
     pub(super) failures: u64,
     has_slow_disk: bool,
+    /// True if appends are acknowledged by all replicas of their segment, and not by two.
+    is_quorum_of_all: bool,
 }
 
 impl Swarm {
+    /// Write quorum of a segment with this number of replicas.
+    pub(super) fn quorum_of(&self, replicas: usize) -> usize {
+        if self.is_quorum_of_all { replicas } else { QUORUM }
+    }
+
     pub(super) fn choose(rng: &mut Rng) -> Self {
         let kind = match rng.u8(0..10) {
             0 => ScheduleKind::SlowNode,
@@ -109,6 +116,8 @@ impl Swarm {
             late_commits,
             failures,
             has_slow_disk,
+            // With all, a slow node delays every write until it is left out.
+            is_quorum_of_all: !is_quiet && rng.u8(0..4) == 0,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Coordinators: recovery of open segments, and repair of sealed ones.
 
 use super::replicas::SimFile;
-use super::world::{Command, Event, Message, QUORUM, SealedBy, SimRecord, World};
+use super::world::{Command, Event, Message, SealedBy, SimRecord, World};
 use crate::recovery::{ListedReplicas, RecoveredSeal, decide_seal_by};
 use crate::repair::{
     COPIES, RepairInput, RepairKind, RepairTask, ReplicaFacts, SegmentFacts, next_tasks_by, wanted_copies,
@@ -85,7 +85,8 @@ impl World {
             return;
         };
         let listed = record.listed();
-        let replicas = ListedReplicas { nodes: &listed, write_quorum: QUORUM, removed: &self.removed };
+        let replicas =
+            ListedReplicas { nodes: &listed, write_quorum: self.quorum(segment), removed: &self.removed };
         let decided = decide_seal_by(&replicas, &answers, self.rules);
         if answers.len() < listed.len() && age < if decided.is_ok() { REMAINING_MS } else { ANSWERS_MS } {
             return;

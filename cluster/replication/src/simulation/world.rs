@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Time between two ticks.
 pub(super) const TICK_MS: u64 = 100;
-/// Write quorum of all segments.
+/// Minimum write quorum of a segment.
 pub(super) const QUORUM: usize = 2;
 /// Most events of a schedule; more mean that it never ends.
 const EVENTS_MAX: u64 = 400_000;
@@ -145,6 +145,8 @@ pub(super) struct SimRecord {
 pub(super) struct Truth {
     pub(super) acknowledged: BTreeMap<SegmentId, u64>,
     pub(super) owners: BTreeMap<SegmentId, NodeId>,
+    /// Write quorums, as recorded.
+    pub(super) quorums: BTreeMap<SegmentId, usize>,
     /// Ends that closed replicas with a file have stated; with their uncertain bytes if they lost some.
     pub(super) closed: BTreeMap<SegmentId, BTreeMap<NodeId, u64>>,
     /// Nodes that have lost a replica, or a part of it.
@@ -413,6 +415,7 @@ impl World {
                 let listed = replicas.iter().map(replica).collect();
                 self.records.insert(segment, SimRecord { replicas: listed, sealed: None, changes: 0 });
                 self.truth.owners.insert(segment, node);
+                self.truth.quorums.insert(segment, self.swarm.quorum_of(replicas.len()));
                 // Its node may be removed by now.
                 for removed in self.removed.iter().filter(|of| replicas.contains(of)) {
                     self.truth.losses.entry(segment).or_default().insert(*removed);

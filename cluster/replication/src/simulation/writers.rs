@@ -1,7 +1,7 @@
 //! Drivers of primaries: creation, appends and their acknowledgements.
 
 use super::replicas::SimFile;
-use super::world::{Command, Event, Message, QUORUM, SealedBy, Session, World};
+use super::world::{Command, Event, Message, SealedBy, Session, World};
 use crate::primary::{PrimaryEffect, PrimarySegment, PrimaryStart};
 use crate::repair::COPIES;
 use crate::rules::ReplicationRule;
@@ -138,6 +138,7 @@ impl World {
     /// Begins a segment whose files are there, or gives it up.
     fn try_begin(&mut self, node: NodeId, segment: SegmentId) {
         let (now, clock, rules) = (self.now, self.clock(), self.rules);
+        let quorum = self.quorum(segment);
         let Some(writer) = self.node(node).writers.get_mut(&segment) else { return };
         if writer.primary.is_some() {
             return;
@@ -150,7 +151,12 @@ impl World {
             let mut replicas = writer.replicas.clone();
             replicas.retain(|of| *of == node || writer.opened.contains(of));
             writer.links.retain(|of, _| replicas.contains(of));
-            let start = PrimaryStart { segment, replicas: replicas.clone(), write_quorum: QUORUM };
+            let start = PrimaryStart {
+                segment,
+                replicas: replicas.clone(),
+                // Without a rule some of the replicas are missing.
+                write_quorum: quorum.min(replicas.len()),
+            };
             let mut primary = PrimarySegment::by(start, rules);
             primary.append(1);
             let mut effects = primary.own_synced(1, clock);

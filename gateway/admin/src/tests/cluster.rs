@@ -21,12 +21,13 @@ use mlgw_common::{ClockComparison, ClusterId, NodeId, SegmentId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::node_load::NodeLoad;
 use mlgw_formats::schema::{DutyPhase, NodeRole, NodeState, Rebalance};
-use mlgw_metadata::{BarrierError, ProposeError};
+use mlgw_metadata::{BarrierError, ProposeError, RowComparison};
 use mlgw_node::{
     AdminCall, AdminCallError, ClusterStatus, ClusterUpgrade, CopyStatus, GroupMemberStatus, GroupStatus,
     LeaveError, LeavingCounts, LeavingNode, NewToken, NodeStatus, RebalanceError, SetStatus, SetsStatus,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tower::ServiceExt as _;
 
@@ -81,6 +82,7 @@ pub(super) fn healthy() -> ClusterStatus {
             },
         ],
         sets: SetsStatus::default(),
+        rows: BTreeMap::new(),
         waits: None,
         clock: ClockComparison::Compared { skew_ms: -500 },
         certificate_expires: Timestamp(NOW.as_millis() + 365 * DAY_MS),
@@ -88,6 +90,29 @@ pub(super) fn healthy() -> ClusterStatus {
         cluster_version: 5,
         upgrade: None,
     }
+}
+
+#[test]
+fn rows_that_differ_are_a_finding_which_names_the_node() {
+    let mut status = healthy();
+    let equal = RowComparison { index: 7, without: [NodeId(3)].into(), ..RowComparison::default() };
+    status.rows.insert(0, equal);
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    assert_eq!((&info.findings[..], &info.rows[0].without[..]), (&[][..], &[3][..]));
+    let differing = RowComparison { index: 9, differing: [NodeId(3)].into(), ..RowComparison::default() };
+    status.rows.insert(1, differing.clone());
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    assert_schema_of("ClusterInfo", &info);
+    assert_eq!((info.rows[1].group, info.rows[1].index, &info.rows[1].differing[..]), (1, 9, &[3][..]));
+    let [found] = &info.findings[..] else { panic!("{:?}", info.findings) };
+    assert_eq!(found.severity, Health::Critical);
+    assert!(found.what.contains("group 1 of the catalogue on node 3 differ"), "{found:?}");
+    let differing = [NodeId(1), NodeId(2)].into();
+    status.rows.insert(1, RowComparison { differing, is_undecided: true, ..RowComparison::default() });
+    let info = cluster_info(&status, &CopyStatus::default(), NOW);
+    let [found] = &info.findings[..] else { panic!("{:?}", info.findings) };
+    assert!(found.what.contains("differ on the nodes 1, 2"), "{found:?}");
+    assert!(found.advice.contains("Remove no node"), "{found:?}");
 }
 
 #[test]

@@ -6,17 +6,17 @@ use mlgw_api::{
     BindingMode, BucketInfo, BucketPage, CheckInfo, ClusterAuthorityChange, ClusterCopiesInfo,
     ClusterDutyPhase, ClusterGroupInfo, ClusterInfo, ClusterLeavingInfo, ClusterMemberInfo,
     ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo, ClusterNodeReport, ClusterNodeRole,
-    ClusterNodeState, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterSetInfo, ClusterUpgradeInfo,
-    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind, DatasetJobState, DatasetList,
-    DatasetReadiness, DecisionAction, DecisionInfo, DecisionList, DecisionLocation, DecisionResult,
-    DecisionTrigger, DirtyInfo, DiscardResult, DrainNodeRequest, ExtentInfo, ExtentState, Health,
-    HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList, MigrationTarget, MovesInfo,
-    NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation,
-    ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest,
-    RefreshResult, RemoveNodeRequest, ReplacedDiskInfo, ResidencyInfo, ResidencyTier, ScheduleInfo,
-    ScheduleRequest, SettingInfo, SettingList, SilentNode, SourceInfo, TierDetail, TierInfo, TierList,
-    TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner,
-    UpstreamProtocol, UsedInfo,
+    ClusterNodeState, ClusterRebalanceChange, ClusterRebalanceInfo, ClusterRowsInfo, ClusterSetInfo,
+    ClusterUpgradeInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetJobKind,
+    DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo, DecisionList,
+    DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult, DrainNodeRequest,
+    ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo,
+    KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey,
+    ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo,
+    QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo, ResidencyInfo,
+    ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SilentNode, SourceInfo,
+    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo,
+    UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -274,6 +274,7 @@ fn a_cluster_matches_its_schema() {
         rebalance: None,
         moving_groups: vec![],
         sets_wait: None,
+        rows: vec![],
         nodes: vec![node, other],
         groups: vec![ClusterGroupInfo { id: 0, leader: None, members: vec![] }],
     };
@@ -292,6 +293,14 @@ fn a_cluster_matches_its_schema() {
     };
     let rotation =
         ClusterAuthorityChange { authority: 2, without_trust: vec![3], without_certificate: vec![1, 3] };
+    let rows = ClusterRowsInfo {
+        group: 1,
+        index: 9,
+        compared: "t".into(),
+        differing: vec![3],
+        undecided: true,
+        without: vec![2],
+    };
     let whole = ClusterInfo {
         authority_change: Some(rotation),
         upgrade: Some(ClusterUpgradeInfo { version: 6, without: vec![3] }),
@@ -300,6 +309,7 @@ fn a_cluster_matches_its_schema() {
         rebalance: Some(ClusterRebalanceInfo { requested: "t".into(), by: "AK".into() }),
         moving_groups: vec![1],
         sets_wait: Some("w".into()),
+        rows: vec![rows],
         duty: Some(1),
         duty_term: 4,
         duty_phase: ClusterDutyPhase::Ended,

@@ -44,6 +44,7 @@ mod sweep;
 mod whole;
 
 pub use follower::ReplicaRefused;
+pub use followers::WriteQuorum;
 pub use progress::ReplicationStatus;
 pub(super) use recorded::is_local;
 pub use source::ReplicaReadRefused;
@@ -138,6 +139,8 @@ pub struct ReplicationOptions {
     pub nodes: Arc<dyn StorageNodes>,
     /// Maximum bytes per second of the copies that this node makes; 0: no limit.
     pub bytes_per_second: u64,
+    /// Replicas that have synced an append before it is acknowledged.
+    pub write_quorum: WriteQuorum,
 }
 
 /// State of the replicas on this node.

@@ -32,7 +32,6 @@ use super::holds::{SegmentHold, SegmentHolds};
 use super::map::{MapError, NewSegment, SegmentMap};
 use super::queue::AppendQueue;
 use super::replicas::appends::ReplicatedAppends;
-use super::replicas::followers::WRITE_QUORUM;
 use super::replicas::link::OpenedLink;
 use super::replicas::primary::ReplicatedSegment;
 use super::seals::SealRequest;
@@ -270,7 +269,8 @@ impl SegmentLifecycle {
         set: u32,
         followers: &[NodeId],
     ) -> Result<NewSegment, AppendError> {
-        let quorum = if followers.is_empty() { 0 } else { WRITE_QUORUM as u32 };
+        let quorum = self.appends.as_ref().map_or(0, |appends| appends.write_quorum(followers.len()));
+        let quorum = u32::try_from(quorum).unwrap_or(u32::MAX);
         let _creating = match &self.appends {
             Some(appends) => Some(appends.begin_creation().await),
             None => None,

@@ -26,7 +26,7 @@ use super::ReplicationOptions;
 use super::followers::{FollowerChoice, FollowerFacts, choose_followers};
 use super::link::{OpenedLink, open_link};
 use super::peers_health::FollowerHealth;
-use super::primary::{ReplicatedSegment, SegmentEvents};
+use super::primary::{NewReplicas, ReplicatedSegment, SegmentEvents};
 use crate::hot::AppendError;
 use crate::hot::queue::AppendQueue;
 use crate::hot::seals::SealRequest;
@@ -146,6 +146,12 @@ impl ReplicatedAppends {
         known.created.clone()
     }
 
+    /// Number of replicas of a new segment with these followers that have synced an append before it is
+    /// acknowledged; 0 if it has one replica.
+    pub(in crate::hot) fn write_quorum(&self, followers: usize) -> usize {
+        self.options.write_quorum.of(followers)
+    }
+
     /// Opens the streams to followers, which create their files. Returns those that did within
     /// a second.
     pub(in crate::hot) async fn open_links(
@@ -184,7 +190,8 @@ impl ReplicatedAppends {
             return None;
         }
         let events: Weak<dyn SegmentEvents> = Arc::<Self>::downgrade(self);
-        let open = ReplicatedSegment::begin(segment, self.own, links, self.begun, events, writer);
+        let replicas = NewReplicas { own: self.own, write_quorum: self.write_quorum(links.len()), links };
+        let open = ReplicatedSegment::begin(segment, replicas, self.begun, events, writer);
         let other = known.open.insert(segment, open.clone());
         assert!(other.is_none(), "a segment is opened once");
         self.opened.notify_one();

@@ -10,9 +10,30 @@ use mlgw_common::ids::NodeId;
 use mlgw_replication::{COPIES, StorageNode};
 use std::collections::BTreeSet;
 
-/// Number of replicas that have synced an append before it is acknowledged, in a cluster with several storage
-/// nodes. Any two of three replicas have a member in common.
+/// Minimum number of replicas that have synced an append before it is acknowledged, in a cluster with several
+/// storage nodes. Any two of three replicas have a member in common.
 pub(in crate::hot) const WRITE_QUORUM: usize = 2;
+
+/// Replicas that have synced an append before it is acknowledged, in a cluster with several storage nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteQuorum {
+    /// Two of them, the primary included.
+    #[default]
+    Two,
+    /// All replicas of the segment.
+    All,
+}
+
+impl WriteQuorum {
+    /// The write quorum of a new segment with these followers; 0 if it has one replica.
+    pub(in crate::hot) fn of(self, followers: usize) -> usize {
+        match (self, followers) {
+            (_, 0) => 0,
+            (Self::Two, _) => WRITE_QUORUM,
+            (Self::All, followers) => followers + 1,
+        }
+    }
+}
 
 const _: () = assert!(WRITE_QUORUM > 1 && WRITE_QUORUM <= COPIES);
 
@@ -71,7 +92,7 @@ pub(super) fn choose_followers(facts: FollowerFacts<'_>) -> FollowerChoice {
 
 #[cfg(test)]
 mod tests {
-    use super::{FollowerChoice, FollowerFacts, choose_followers};
+    use super::{FollowerChoice, FollowerFacts, WriteQuorum, choose_followers};
     use mlgw_common::ids::NodeId;
     use mlgw_replication::StorageNode;
     use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +119,12 @@ mod tests {
 
     fn of(ids: &[u64]) -> FollowerChoice {
         FollowerChoice::Nodes(ids.iter().copied().map(NodeId).collect())
+    }
+
+    #[test]
+    fn a_quorum_is_two_or_all_replicas_of_a_segment() {
+        assert_eq!([0, 1, 2].map(|followers| WriteQuorum::Two.of(followers)), [0, 2, 2]);
+        assert_eq!([0, 1, 2].map(|followers| WriteQuorum::All.of(followers)), [0, 2, 3]);
     }
 
     #[test]

@@ -23,7 +23,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::followers::WRITE_QUORUM;
 use super::link::{EncodedFrame, LinkAnswers, OpenedLink};
 use crate::hot::queue::AppendQueue;
 
@@ -152,19 +151,29 @@ impl PrimaryState {
     }
 }
 
+/// The replicas of a segment that begins.
+pub(super) struct NewReplicas {
+    /// The node that appends.
+    pub(super) own: NodeId,
+    /// The streams to its followers.
+    pub(super) links: Vec<OpenedLink>,
+    /// Number of replicas that have synced an append before it is acknowledged.
+    pub(super) write_quorum: usize,
+}
+
 impl ReplicatedSegment {
     /// Returns a segment whose file was created here and at the followers, and reads their answers from now
     /// on. Its clock begins at `begun`. Must be called within a tokio runtime.
     pub(super) fn begin(
         segment: SegmentId,
-        own: NodeId,
-        links: Vec<OpenedLink>,
+        replicas: NewReplicas,
         begun: Instant,
         events: Weak<dyn SegmentEvents>,
         writer: Weak<AppendQueue>,
     ) -> Arc<Self> {
+        let NewReplicas { own, links, write_quorum } = replicas;
         let replicas = std::iter::once(own).chain(links.iter().map(|link| link.node)).collect();
-        let start = PrimaryStart { segment, replicas, write_quorum: WRITE_QUORUM };
+        let start = PrimaryStart { segment, replicas, write_quorum };
         let mut primary = PrimarySegment::new(start);
         let now = begun.elapsed();
         primary.append(SEGMENT_HEADER_BYTES);

@@ -142,6 +142,33 @@ async fn a_slow_third_node_delays_nothing_and_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_quorum_of_all_an_append_is_on_every_replica_of_its_segment() {
+    let (nodes, disk) = (TestNodes::acknowledging_by_all().await, Arc::new(BlockedDisk::default()));
+    nodes.open(2).await;
+    nodes.open_with(3, Some(disk.clone())).await;
+    nodes.cluster.set_nodes([1, 2, 3]);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2, 3])).await;
+    let tier = &nodes.bench.tier;
+    let first = stored(tier, 1).await;
+    assert_eq!(nodes.record(first.segment_id()).quorum(), 3);
+    assert_eq!(nodes.listed(first.segment_id()).len(), 3);
+    let blocked = disk.block();
+    // Two nodes alone do not acknowledge it there.
+    let second = stored(tier, 2).await;
+    assert_ne!(second.segment, first.segment);
+    let record = nodes.record(second.segment_id());
+    assert_eq!((record.quorum(), nodes.listed(second.segment_id())), (2, vec![(1, false), (2, false)]));
+    nodes.cluster.until(|| nodes.is_sealed(first.segment_id())).await;
+    assert_eq!(nodes.record(first.segment_id()).length, end_of(&first), "what all have");
+    drop(blocked);
+    for node in [1, 2] {
+        let read = read_all(&nodes.cluster.tier(node), &second, 2).await;
+        assert!(read == bytes_of(2, 5_000), "node {node}");
+    }
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_only_follower_appends_fail_until_it_returns() {
     let (nodes, _disk) = two_nodes().await;
     let tier = &nodes.bench.tier;

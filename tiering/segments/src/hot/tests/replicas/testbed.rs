@@ -11,7 +11,7 @@ use crate::hot::compaction::MoveStepError;
 use crate::hot::replicas::fetch::{CopyPlan, ReplicaCopy, copy_replica};
 use crate::hot::{
     CompactionSettings, FileCall, Intercept, InterceptAction, ReplicaBytes, ReplicationOptions, SegmentPeers,
-    StorageNodes, segment_file_name,
+    StorageNodes, WriteQuorum, segment_file_name,
 };
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::ids::NodeId;
@@ -59,6 +59,8 @@ pub(super) struct RecordedRead {
 #[derive(Default)]
 pub(super) struct TestCluster {
     tiers: Mutex<BTreeMap<NodeId, HotTier>>,
+    /// That of nodes which are opened from now on.
+    write_quorum: Mutex<WriteQuorum>,
     nodes: Mutex<Vec<StorageNode>>,
     /// Nodes of each set; empty without sets.
     sets: Mutex<BTreeMap<u32, Vec<NodeId>>>,
@@ -276,7 +278,12 @@ impl TestCluster {
 
     pub(super) fn options(self: &Arc<Self>, own: u64) -> ReplicationOptions {
         let node = Arc::new(TestNode { own: NodeId(own), cluster: self.clone() });
-        ReplicationOptions { peers: node.clone(), nodes: node, bytes_per_second: 0 }
+        ReplicationOptions {
+            peers: node.clone(),
+            nodes: node,
+            bytes_per_second: 0,
+            write_quorum: *self.write_quorum.lock(),
+        }
     }
 
     /// Sets the storage nodes, all reachable.
@@ -402,9 +409,20 @@ impl TestNodes {
         Self::tuned(BenchOptions { identity, ..BenchOptions::default() }).await
     }
 
+    /// Returns nodes whose appends are acknowledged when all replicas of the segment have synced them.
+    pub(super) async fn acknowledging_by_all() -> Self {
+        let cluster = TestCluster { write_quorum: Mutex::new(WriteQuorum::All), ..TestCluster::default() };
+        let nodes = Self::of(Arc::new(cluster), BenchOptions::default()).await;
+        nodes.start().await;
+        nodes
+    }
+
     /// Returns nodes of a cluster that is not upgraded yet, whose first one has these options.
     pub(super) async fn tuned(tuned: BenchOptions) -> Self {
-        let cluster = Arc::new(TestCluster::default());
+        Self::of(Arc::default(), tuned).await
+    }
+
+    async fn of(cluster: Arc<TestCluster>, tuned: BenchOptions) -> Self {
         let tuned = BenchOptions { replication: Some(cluster.options(1)), ..tuned };
         let bench = Bench::tuned(tuned).await;
         let mut objects = Vec::new();
