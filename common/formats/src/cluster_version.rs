@@ -171,15 +171,17 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CLUSTER_VERSION, COMPARISON_CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION,
-        REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION, ROTATION_CLUSTER_VERSION,
-        SAGA_RUNS_CLUSTER_VERSION, SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION, SLICES_CLUSTER_VERSION, check_known,
+        CLUSTER_VERSION, COMPARISON_CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand,
+        MEMBERSHIP_CLUSTER_VERSION, REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION,
+        ROTATION_CLUSTER_VERSION, SAGA_RUNS_CLUSTER_VERSION, SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION,
+        SLICES_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
-        AssignGroup, BeginAllotment, Change, Command, CompareRows, CreateBucket, CreateJob, CreateSegment, DrainNode, DropBucket,
-        EndGuest, EndRebalance, FreezeBucket, LeaseBodies, MirrorBucket, ObjectCommand, PlaceSegment, PutNode, PutPolicy,
-        PutSet, RebindBucket, RemoveNode, RemoveSegment, ReportNode, RequestRebalance, SealSegment,
-        SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas, SetSlice, SplitKey, StepJob, ThawBucket,
+        AssignGroup, BeginAllotment, Change, Command, CompareRows, CreateBucket, CreateJob, CreateSegment,
+        DrainNode, DropBucket, EndGuest, EndRebalance, FreezeBucket, LeaseBodies, MirrorBucket,
+        ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet, RebindBucket, RemoveNode, RemoveSegment,
+        ReportNode, RequestRebalance, SealSegment, SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas,
+        SetSlice, SplitKey, StepJob, ThawBucket,
     };
     use crate::schema::{Duty, Node, Rebalance, Replica};
 
