@@ -73,10 +73,11 @@ pub(super) async fn divide(
             return Err(Reject::QuotaExceeded { of: subject(owner), excess }.into());
         }
         // The next one is among the groups that answered.
-        if let Some(error) = missing {
-            return Err(error);
-        }
-        missing = failed;
+        missing = match (missing, failed) {
+            (Some(error), _) => return Err(error),
+            (None, Some(error)) if !states.contains_key(&needed.group) => return Err(error),
+            (None, failed) => failed,
+        };
         after = granted.ended.unwrap_or_default();
         known = states;
     }
@@ -121,6 +122,13 @@ fn subject(owner: &QuotaOwner) -> QuotaSubject {
     }
 }
 
+/// Phase of an allotment: slices fall first, and then they grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AllotmentPhase {
+    Claims,
+    Grants,
+}
+
 /// One allotment.
 struct Allotment<'g, G> {
     groups: &'g G,
@@ -163,7 +171,7 @@ impl<G: AllotmentGroups> Allotment<'_, G> {
             let budget = if self.is_whole { limit } else { limit.min(sum(&held(known, measure))) };
             shares(budget, &used(known, measure), self.need(known, measure))
         });
-        self.set(limits, false).await
+        self.set(limits, AllotmentPhase::Claims).await
     }
 
     /// Raises the slices of the groups that take part. Without all groups these keep what they had together,
@@ -182,7 +190,7 @@ impl<G: AllotmentGroups> Allotment<'_, G> {
         };
         let mut limits = self.by_group(states, slices);
         limits.retain(|group, slice| grows(&states[group].limits, slice));
-        self.set(limits, true).await
+        self.set(limits, AllotmentPhase::Grants).await
     }
 
     /// Returns limits by group from the amounts of each quantity that the quota limits.
@@ -206,7 +214,8 @@ impl<G: AllotmentGroups> Allotment<'_, G> {
     }
 
     /// Sets slices in all of these groups at once.
-    async fn set(&self, limits: BTreeMap<u32, Quota>, grows: bool) -> Answers {
+    async fn set(&self, limits: BTreeMap<u32, Quota>, phase: AllotmentPhase) -> Answers {
+        let grows = phase == AllotmentPhase::Grants;
         let setting = limits.into_iter().map(|(group, slice)| async move {
             let set = SetSlice { owner: self.owner.clone(), allotment: self.number, slice, grows };
             (group, self.groups.propose(group, Change::SetSlice(set)).await)

@@ -29,6 +29,7 @@ pub(super) struct NeedAt {
 
 /// Returns the slices of groups with this usage. They exceed the limit together only if the usage does.
 pub(super) fn shares(limit: u64, used: &[u64], need: Option<NeedAt>) -> Vec<u64> {
+    assert!(need.is_none_or(|need| need.index < used.len()), "a write is in one of the groups");
     let free = limit.saturating_sub(sum(used));
     let count = used.len() as u64;
     let need = need.filter(|need| need.amount <= free).unwrap_or(NeedAt { index: 0, amount: 0 });
@@ -53,6 +54,7 @@ pub(super) fn grown(budget: u64, held: &[u64], targets: &[u64], first: usize) ->
         slices[index] += growth;
         left -= growth;
     }
+    assert!(sum(&slices) <= budget.max(sum(held)), "slices grow within their budget");
     slices
 }
 

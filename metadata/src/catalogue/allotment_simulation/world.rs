@@ -28,7 +28,7 @@ const OBJECT_GROUPS: [u32; 3] = [1, 2, 3];
 const RUNNERS_MAX: usize = 3;
 
 /// Largest quota and largest object, in bytes.
-const QUOTA_MAX: u64 = 100;
+const QUOTA_MAX: u64 = 150;
 const OBJECT_BYTES_MAX: u64 = 20;
 
 /// Most actions until a healthy world is at rest.
@@ -250,12 +250,13 @@ impl World {
     /// Lets one thing happen. Returns a violation with the last events.
     pub(super) fn act(&mut self) -> Result<(), String> {
         match self.rng.u8(0..100) {
+            _ if self.allowed.is_none() && !self.is_changing => self.begin_change(),
             0..2 => self.kill_runner(),
             2..8 => self.fail_command(),
             8..10 => self.begin_change(),
             10..13 => self.begin_allotment(None),
-            13..35 => self.write(),
-            35..42 => self.delete(),
+            13..30 => self.write(),
+            30..42 => self.delete(),
             _ => self.deliver(),
         }
         self.poll();
@@ -274,6 +275,9 @@ impl World {
             self.begin_change();
             self.until_at_rest()?;
         }
+        // What was deleted while the usage was over the quota is not free.
+        self.begin_allotment(None);
+        self.until_at_rest()?;
         let limit = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes).unwrap_or_default();
         while let Some(rest) = limit.checked_sub(self.used()).filter(|rest| *rest > 0) {
             let (group, size) = (self.any_group(), self.rng.u64(1..=rest));
@@ -359,7 +363,10 @@ impl World {
     fn kill_runner(&mut self) {
         if !self.runners.is_empty() {
             let index = self.rng.usize(..self.runners.len());
-            drop(self.runners.swap_remove(index));
+            if self.runners.swap_remove(index).changes_quota {
+                // Commands that set a quota are not late: that is not what this simulation is about.
+                self.network.lock().retain(|sent| !matches!(sent.change, Change::SetKeyQuota(_)));
+            }
             self.note("a runner is killed".into());
         }
     }
@@ -374,7 +381,6 @@ impl World {
         if network[index].answer.is_given() {
             return;
         }
-        // Commands that set a quota are not late: that is not what this simulation is about.
         if matches!(network[index].change, Change::SetKeyQuota(_)) || self.rng.bool() {
             let sent = network.remove(index);
             sent.answer.give(Err(ProposeError::NotLeader { leader: None }));

@@ -179,8 +179,8 @@ mod tests {
         assert!(begins_with(Family::Fence));
         assert!(PLAN.empty_value(&MetaRow::Applied.row(), b"").unwrap().is_some());
         let usage = BucketUsage { objects: 3, ..BucketUsage::default() };
-        let quota = Some(Quota { bytes: Some(9), ..Quota::default() });
-        let slice = Some(QuotaSlice { limits: quota.unwrap(), allotment: 5 });
+        let limit = Quota { bytes: Some(9), ..Quota::default() };
+        let (quota, slice) = (Some(limit), Some(QuotaSlice { limits: limit, allotment: 5 }));
         let limited = Payer { quota, usage, slice };
         let (row, of_one) = (quota::payer_row("AK"), encode(&limited));
         let kept: Payer = decode(&PLAN.empty_value(&row, &of_one).unwrap().unwrap()).unwrap();
