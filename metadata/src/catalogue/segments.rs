@@ -162,7 +162,8 @@ impl Catalogue {
                 Ok(false) => return Err(Reject::SegmentInUse.into()),
                 // A group that cannot be read counts as one that refers to the segment.
                 Err(error) => {
-                    tracing::warn!(%segment, group, %error, "a segment stays: the rows of a group cannot be read");
+                    tracing::warn!(%segment, group, %error,
+                        "a segment stays: the rows of a group cannot be read");
                     return Err(Reject::SegmentInUse.into());
                 }
             }

@@ -126,7 +126,7 @@ impl SimGroup {
     }
 }
 
-/// What a node has applied.
+/// Progress of a node in the groups.
 #[derive(Default)]
 struct SimNode {
     /// Position by group. A member that was stopped keeps it.
@@ -135,7 +135,7 @@ struct SimNode {
     running: BTreeSet<u32>,
 }
 
-/// What runners share with the world.
+/// State that runners share with the world.
 struct Shared {
     groups: BTreeMap<u32, SimGroup>,
     nodes: BTreeMap<u64, SimNode>,

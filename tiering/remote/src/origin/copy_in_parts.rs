@@ -9,8 +9,9 @@
 //!
 //! The upload of a copy that fails or is cancelled is aborted. One that cannot be aborted, because the origin
 //! or the permission is gone, stays at the origin, as when such a client ends: its parts are no object. So
-//! does one whose completion has an unknown outcome, since an origin that still completes it may lose parts of
-//! the object by an abort. Each of them is logged with its id, and a lifecycle rule of the origin removes it.
+//! does one whose completion has an unknown outcome, since an origin that still completes it may lose parts
+//! of the object by an abort. Each of them is logged with its id, and a lifecycle rule of the origin removes
+//! it.
 
 use super::{Origin, OriginCopyReceipt, OriginError, OriginUploadRef, complete_document, strong_validator};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -14,8 +14,8 @@
 //!
 //! Invariants: those of compaction. A chunk is verified before it is written again under fresh checksums; one
 //! that does not verify stays where it is, and its group remains a guest. One that no node can read now is
-//! skipped until a later pass, and delays no chunk behind it. Nothing is stored here: a start goes through the
-//! group again, and skips what has moved.
+//! skipped until a later pass, and delays no chunk behind it. Nothing is stored here: a start goes through
+//! the group again, and skips what has moved.
 
 pub(super) mod driver;
 mod rests;

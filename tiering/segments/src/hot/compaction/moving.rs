@@ -57,7 +57,7 @@ pub enum MoveStepError {
 #[derive(Debug, thiserror::Error)]
 #[error("{count} chunks were skipped; the first one: {first}")]
 pub struct UnreadableChunks {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The error of the first one.
     pub first: Box<SegmentReadError>,

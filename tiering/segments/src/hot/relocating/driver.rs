@@ -195,7 +195,7 @@ async fn end_guest(
     }
 }
 
-/// What a pass over a group has done.
+/// Results of a pass over a group.
 #[derive(Debug, Default)]
 struct MoveTally {
     /// Bytes that were moved out of each segment, for the decision log.
