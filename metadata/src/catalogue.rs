@@ -21,7 +21,6 @@ mod datasets;
 mod dead;
 #[cfg(test)]
 mod division_tests;
-mod duty;
 #[cfg(test)]
 mod full_disk_tests;
 mod groups;
@@ -29,6 +28,7 @@ mod heartbeats;
 mod inner;
 mod jobs;
 mod known_usage;
+mod leader_work;
 mod leases;
 #[cfg(test)]
 mod leaving_tests;

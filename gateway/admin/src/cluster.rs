@@ -340,7 +340,7 @@ fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {
     let what = match (group.leader, group.has_majority) {
         (Some(_), true) => return None,
         (None, _) if group.is_here => {
-            format!("Group {} of the catalogue has no leader that this node knows.", group.id)
+            format!("Group {} of the catalogue has no known leader.", group.id)
         }
         (_, false) => format!("Most voters of group {} of the catalogue do not answer.", group.id),
         // Another node knows its leader.
@@ -363,7 +363,7 @@ fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFindi
     } else {
         return None;
     };
-    let advice = "This node renews it by itself: see the log for the reason of the failure, and compare the \
+    let advice = "This node renews it automatically: see the log for the reason of the failure, and compare the \
                   clocks of the nodes.";
     Some(finding(severity, what, advice))
 }

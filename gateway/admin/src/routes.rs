@@ -115,7 +115,7 @@ routes! {
         errors 404 "NotClustered", 409 "TooManyJoinTokens";
     /// Begin to replace the certificate authority of the cluster.
     ///
-    /// The nodes carry it out by themselves. `GET /v1/cluster` has the progress. While a replacement is under
+    /// The nodes carry it out automatically. `GET /v1/cluster` has the progress. While a replacement is under
     /// way, this request begins no other one.
     post "/v1/cluster/authority/rotate" => cluster_authority::rotate,
         202 ClusterAuthorityChange: "The replacement is under way",
@@ -147,7 +147,7 @@ routes! {
             409 "NodeNotDrained", 409 "NodeAnswers", 409 "WrongNodeState";
     /// Replace a storage node of the cluster by another one.
     ///
-    /// The old node is drained, and removed by itself when no segment needs it.
+    /// The old node is drained, and removed automatically when no segment needs it.
     post "/v1/cluster/nodes/{node}/replace" => cluster_leaving::replace,
         body ReplaceNodeRequest,
         202 ClusterNodeChange: "The old node is draining, or leaving if it is lost",
