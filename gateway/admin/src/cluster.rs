@@ -302,7 +302,10 @@ fn disagreement_finding(clock: ClockComparison) -> Option<HealthFinding> {
 fn full_finding(node: &NodeStatus) -> Option<HealthFinding> {
     node.load.filter(|load| load.is_full == Some(true))?;
     let what = format!("{} is full: it gets no new segments and leads no group.", described(node));
-    Some(finding(Health::Critical, what, "Delete objects, raise its hot.capacity, or use a larger disk."))
+    // A node whose segment directory is not used has no space either.
+    let advice = "If a segment directory of it is not used, replace that. Otherwise delete objects, raise its \
+                  hot.capacity, or use a larger disk.";
+    Some(finding(Health::Critical, what, advice))
 }
 
 /// Returns the finding about a node with a slow disk.
