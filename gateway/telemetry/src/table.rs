@@ -235,8 +235,8 @@ metrics! {
     REPLICA_FAILED: Counter "mlgw_replica_failed_tasks_total" []
         "Attempts to copy or repair a segment that failed and are repeated"
     REPLICA_READ_BYTES: Counter "mlgw_replica_read_bytes_total" []
-        "Bytes of records that this storage node read from other nodes for clients, because its own disk did \
-         not answer"
+        "Bytes of records that this storage node read from other nodes for clients, because its own copy is \
+         missing, incomplete, damaged or slow"
     REPLICA_REMOVED: Counter "mlgw_replica_removed_total" []
         "Files of copies that this storage node removed, because their segment was removed or enough other \
          nodes have it"
