@@ -108,8 +108,8 @@ impl Probes {
         known.values().filter_map(|known| known.clock).map(|dated| dated.carried_on(present)).collect()
     }
 
-    /// Cancelled when a peer has recorded a later start of this node, which runs on an old copy of its disk then, or
-    /// when it was removed.
+    /// Cancelled when a peer has recorded a later start of this node, which runs on an old copy of its disk
+    /// then, or when it was removed.
     pub(crate) const fn superseded(&self) -> &CancellationToken {
         &self.superseded
     }

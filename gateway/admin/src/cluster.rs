@@ -303,8 +303,8 @@ fn full_finding(node: &NodeStatus) -> Option<HealthFinding> {
     node.load.filter(|load| load.is_full == Some(true))?;
     let what = format!("{} is full: it gets no new segments and leads no group.", described(node));
     // A node whose segment directory is not used has no space either.
-    let advice = "If a segment directory of it is not used, replace that. Otherwise delete objects, raise its \
-                  hot.capacity, or use a larger disk.";
+    let advice = "If a segment directory of it is not used, replace that. Otherwise delete objects, raise \
+                  its hot.capacity, or use a larger disk.";
     Some(finding(Health::Critical, what, advice))
 }
 
@@ -366,8 +366,8 @@ fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFindi
     } else {
         return None;
     };
-    let advice = "This node renews it automatically: see the log for the reason of the failure, and compare the \
-                  clocks of the nodes.";
+    let advice = "This node renews it automatically: see the log for the reason of the failure, and compare \
+                  the clocks of the nodes.";
     Some(finding(severity, what, advice))
 }
 

@@ -1,7 +1,7 @@
 //! Admin API of a node of a cluster other than the duty node.
 //!
-//! It has its probes, metrics, settings and tiers, backups, the cluster, and with the parts of the other nodes
-//! the status and the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]).
+//! It has its probes, metrics, settings and tiers, backups, the cluster, and with the parts of the other
+//! nodes the status and the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]).
 //! [`super::probes`] decides if it is ready. Nothing is stored here besides lines of the audit log.
 
 use super::context::AdminContext;

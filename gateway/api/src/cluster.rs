@@ -149,8 +149,8 @@ pub struct ClusterLeavingInfo {
     pub votes: u64,
     /// True if no segment and no set needs the node any more.
     pub done: bool,
-    /// Id of the node that takes its place; absent if none does. Such a node is removed automatically when it is
-    /// done.
+    /// Id of the node that takes its place; absent if none does. Such a node is removed automatically when it
+    /// is done.
     pub replaced_by: Option<u64>,
 }
 

@@ -32,8 +32,8 @@ pub(super) fn shutdown_delay(config: &Config, part: ClusterPart) -> Duration {
     })
 }
 
-/// Waits until a peer has recorded a later start of this node, or its removal. Never returns on a server without
-/// peers.
+/// Waits until a peer has recorded a later start of this node, or its removal. Never returns on a server
+/// without peers.
 pub(super) async fn until_superseded(cluster: Option<&ClusterNode>) {
     match cluster {
         Some(cluster) => cluster.until_superseded().await,

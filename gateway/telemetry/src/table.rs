@@ -173,8 +173,8 @@ metrics! {
         "Bytes that a tier can still store within its limit and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
         "Reads of a tier by result: hit and miss (memory tier), cached (from the page cache), disk, replica \
-         (answered by another node, because the local copy is missing, incomplete, damaged or slow), error, range (of a segment in an \
-         upstream)"
+         (answered by another node, because the local copy is missing, incomplete, damaged or slow), \
+         error, range (of a segment in an upstream)"
     TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
         "Verified bytes of objects read from a tier"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]

@@ -2,7 +2,8 @@
 //! and segments stay while any node reads them.
 //!
 //! A long body that was deleted or replaced waits in the release queue. Before the leader of the system group
-//! frees it, it asks every other storage node for the bodies that are pinned there. The answers miss no reader:
+//! frees it, it asks every other storage node for the bodies that are pinned there. The answers miss no
+//! reader:
 //!
 //! 1. The leader reads rows of the queue, and then the last entry that it has applied. So at that entry
 //!    the rows exist, on every node.

@@ -83,8 +83,8 @@ pub async fn replace(
 
 pub(super) fn replacing(old: u64) -> String {
     format!(
-        "Node {old} is draining, and is removed automatically when other nodes have its segments. `mlgw cluster \
-         status` shows the progress."
+        "Node {old} is draining, and is removed automatically when other nodes have its segments. `mlgw \
+         cluster status` shows the progress."
     )
 }
 
