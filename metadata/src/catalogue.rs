@@ -25,7 +25,6 @@ mod datasets;
 mod dead;
 #[cfg(test)]
 mod division_tests;
-mod duty;
 #[cfg(test)]
 mod full_disk_tests;
 mod groups;
@@ -36,6 +35,7 @@ mod heartbeats;
 mod inner;
 mod jobs;
 mod known_usage;
+mod leader_work;
 mod leases;
 #[cfg(test)]
 mod leaving_tests;

@@ -5,7 +5,7 @@ use mlgw_common::limits::{CLOCK_SKEW_REFUSED_MS, CLOCK_SKEW_UNHEALTHY_MS};
 use mlgw_formats::schema::NodeState;
 use std::fmt;
 
-/// Time without contact after which a node is unhealthy: its lease is over.
+/// Time without contact after which a node is unhealthy: its open segments are sealed without it then.
 const UNREACHABLE_MS: u64 = 10_000;
 
 /// Bytes of log that a healthy node may lack, which is also what a follower of a segment may lack.

@@ -260,10 +260,10 @@ fn fit_nodes(serving: &[NodeId], is_fit: impl Fn(NodeId) -> bool) -> Vec<NodeId>
 
 /// The node that leads the system group, and so has the duty. `None` if none of the fit nodes can.
 ///
-/// The duty returns to the first node, which has the clean copies of most reads, when that is settled, and
-/// only from a node that can hand it over completely. Otherwise the duty node leads, which needs no
-/// hand-over; else the present leader stays, also if the duty node has stopped. `first` is the first serving
-/// node if it is fit and settled.
+/// The duty returns to the node with the lowest id, which has the clean copies of most reads, when that is
+/// settled, and only from a node that can hand it over completely. Otherwise the duty node leads, which needs
+/// no hand-over; else the present leader stays, also if the duty node has stopped. `first` is the active node
+/// with the lowest id, with sets of the home nodes, if it is fit and settled.
 fn system_leader(
     first: Option<NodeId>,
     fit: &[NodeId],

@@ -129,7 +129,7 @@ pub enum LeaveError {
         node: NodeId,
     },
     /// A gateway has nothing that another node could take.
-    #[error("node {node} is a gateway and stores nothing: join another one, and remove it")]
+    #[error("node {node} is a gateway and has no objects: join another one, and remove it")]
     Gateway {
         /// The node.
         node: NodeId,

@@ -72,7 +72,7 @@ struct ProbeAnswer {
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     known: Mutex<BTreeMap<NodeId, Reachability>>,
-    /// Cancelled when a peer knows a later start of this node, or its removal.
+    /// Cancelled when a peer has recorded a later start of this node, or its removal.
     superseded: CancellationToken,
 }
 
@@ -108,8 +108,8 @@ impl Probes {
         known.values().filter_map(|known| known.clock).map(|dated| dated.carried_on(present)).collect()
     }
 
-    /// Cancelled when a peer knows a later start of this node, which runs on an old copy of its disk then, or
-    /// when it was removed.
+    /// Cancelled when a peer has recorded a later start of this node, which runs on an old copy of its disk
+    /// then, or when it was removed.
     pub(crate) const fn superseded(&self) -> &CancellationToken {
         &self.superseded
     }
@@ -225,7 +225,7 @@ impl NodeProber {
             Err(error) => {
                 if is_superseded(&error) {
                     tracing::error!(%error,
-                        "a peer knows a later start of this node, or its removal: it must not serve");
+                        "a peer has recorded a later start of this node, or its removal: it must not serve");
                     self.probes.superseded.cancel();
                 }
                 ProbeAnswer::default()

@@ -11,7 +11,7 @@
 //! - [`repair`]: copies of sealed segments.
 //!
 //! Each rule of these decisions is listed in [`rules`]; a simulation of nodes, disks and messages leaves each
-//! of them out and then loses data, or stands still. After a power loss a node creates its state machines
+//! of them out and then loses data, or stalls. After a power loss a node creates its state machines
 //! anew: the right to append is gone, what was synced is on the disk.
 
 mod backoff;

@@ -1,7 +1,7 @@
 //! Simulation of replication: nodes with disks that lose what was not synced, streams that break off,
 //! commands that are recorded late, faults, nodes that leave, and everything that this crate decides.
 //!
-//! Properties: no step violates an invariant (`checks`), writes never stand still because of one slow node,
+//! Properties: no step violates an invariant (`checks`), writes never stall because of one slow node,
 //! and when nothing fails any more all segments are sealed and have their copies. Each rule, left out, breaks
 //! one of them. A failure names its seed and the last events; `mlgw_schedules` has the number of schedules.
 

@@ -1,8 +1,8 @@
 //! The handshake: the first request of every connection, its answer, and their judgment. Pure.
 //!
 //! A *hello* states the range of wire versions, the cluster, the node, its start, the connection and the
-//! address of its sender. The answer is the hello of the other side, or a refusal. Both sides judge: nothing
-//! is served on a connection until both have accepted. The starts are judged by
+//! address of its sender. The answer is the hello of the other side, or a refusal. Both sides check: nothing
+//! is served on a connection until both have accepted. The starts are checked by
 //! [`mlgw_trust::PeerStarts`], which stores a new one before the answer is sent.
 
 use crate::address::PeerAddress;
@@ -167,7 +167,7 @@ pub enum BadHandshake {
     Field(&'static str),
 }
 
-/// Facts about this side by which a hello is judged.
+/// Facts about this side by which a hello is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct HelloJudge<'a> {
     /// Wire versions of this node.

@@ -1,4 +1,5 @@
-//! Authority of a cluster, made once, which signs the certificates of its nodes.
+//! The cluster's own certificate authority (CA), which signs the certificates of its nodes. It is created
+//! with the cluster; `mlgw cluster rotate-ca` replaces it.
 //!
 //! Its certificate and private key are a row of the catalogue; the key is sealed there by the caller. Nothing
 //! is stored here.

@@ -3,7 +3,7 @@
 //! The cluster has an authority of its own ([`ClusterAuthority`]). Each node has a key that never leaves it,
 //! and a certificate with its number and its cluster ([`CertifiedNode`]). A node without a certificate joins
 //! with a token ([`JoinToken`]). Every node keeps the last known start of each other node ([`PeerStarts`])
-//! and refuses an older one or a copy: such a node has forgotten what it promised.
+//! and refuses an older one or a copy: such a node lacks votes and acknowledgements that it gave.
 //!
 //! Decisions are pure and take the time as an argument. Files are replaced as a whole and synced, so a power
 //! loss leaves the old file or the new one.

@@ -2,8 +2,9 @@
 //!
 //! A node counts its starts, on disk, before it votes. A peer that states a lower counter than before runs on
 //! an old copy of its disk; one that states the same counter with another nonce is one of two copies; one of
-//! another timeline was restored or rebuilt. Each has forgotten votes and acknowledgements, so it must not
-//! take part under this id. Timelines have random numbers without an order, so every other one is refused.
+//! another timeline was restored or rebuilt. Each lacks votes and acknowledgements that it gave, so it must
+//! not take part under this id. Timelines have random numbers without an order, so every other one is
+//! refused.
 
 use mlgw_common::limits::NODES_MAX;
 use mlgw_common::{Incarnation, NodeId};

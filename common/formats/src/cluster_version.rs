@@ -1,7 +1,7 @@
 //! Versions of a cluster: what every member can read.
 //!
 //! A version names the commands, and the fields of commands and records, that a build knows. A cluster keeps
-//! the version of its oldest member: it rises by itself when every node has reported that it knows a later
+//! the version of its oldest member: it rises when every node has reported that it knows a later
 //! one. No node proposes a command of a later version, so members of different builds never apply the same
 //! log differently. A member that finds a later command in the log stops.
 

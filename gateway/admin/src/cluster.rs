@@ -317,7 +317,10 @@ fn disagreement_finding(clock: ClockComparison) -> Option<HealthFinding> {
 fn full_finding(node: &NodeStatus) -> Option<HealthFinding> {
     node.load.filter(|load| load.is_full == Some(true))?;
     let what = format!("{} is full: it gets no new segments and leads no group.", described(node));
-    Some(finding(Health::Critical, what, "Delete objects, raise its hot.capacity, or use a larger disk."))
+    // A node whose segment directory is not used has no space either.
+    let advice = "If a segment directory of it is not used, replace that. Otherwise delete objects, raise \
+                  its hot.capacity, or use a larger disk.";
+    Some(finding(Health::Critical, what, advice))
 }
 
 /// Returns the finding about a node with a slow disk.
@@ -355,7 +358,7 @@ fn group_finding(group: &GroupStatus) -> Option<HealthFinding> {
     let what = match (group.leader, group.has_majority) {
         (Some(_), true) => return None,
         (None, _) if group.is_here => {
-            format!("Group {} of the catalogue has no leader that this node knows.", group.id)
+            format!("Group {} of the catalogue has no known leader.", group.id)
         }
         (_, false) => format!("Most voters of group {} of the catalogue do not answer.", group.id),
         // Another node knows its leader.
@@ -405,8 +408,8 @@ fn certificate_finding(expires: Timestamp, now: Timestamp) -> Option<HealthFindi
     } else {
         return None;
     };
-    let advice = "This node renews it by itself: see the log for the reason of the failure, and compare the \
-                  clocks of the nodes.";
+    let advice = "This node renews it automatically: see the log for the reason of the failure, and compare \
+                  the clocks of the nodes.";
     Some(finding(severity, what, advice))
 }
 

@@ -1,10 +1,10 @@
 //! `/v1/tiers/{tier}/drain`: moves all segments out of a tier, and reports the progress of moves between
-//! tiers.
+//! tiers. In a cluster only the duty node has these routes.
 
 use super::change::{AuditedAction, AuditedChange, json};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
-use super::tiers::segment_tier;
+use super::tiers::{NodeTiers, segment_tier};
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
@@ -19,7 +19,7 @@ pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<MovesInfo>, ApiError> {
-    segment_tier(&admin, &tier)?;
+    segment_tier(&NodeTiers::of(&admin), &tier)?;
     Ok(Json(admin.moves()))
 }
 
@@ -31,8 +31,9 @@ pub(super) async fn begin(
     let action = AuditedAction { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        let emptied = segment_tier(&shared, &tier)?;
-        if emptied == SegmentTier::Hot && !shared.has_cold_tier() && !shared.spills_to_upstream() {
+        let node = NodeTiers::of(&shared);
+        let emptied = segment_tier(&node, &tier)?;
+        if emptied == SegmentTier::Hot && !node.has_cold_tier() && !shared.spills_to_upstream() {
             let why = format!(
                 "No tier below {emptied} is configured: set directories in cold.dirs, or an upstream in \
                  cold.upstream."
@@ -65,16 +66,6 @@ impl Admin {
             orders_done: status.orders_done,
             until_orders: None,
         }
-    }
-
-    /// Returns true if a cold tier is configured.
-    pub(super) fn has_cold_tier(&self) -> bool {
-        !self.loaded.load().config.cold.dirs.is_empty()
-    }
-
-    /// Returns true if upstreams are configured.
-    pub(super) fn has_upstreams(&self) -> bool {
-        !self.upstreams.is_empty()
     }
 
     fn spills_to_upstream(&self) -> bool {

@@ -14,7 +14,8 @@ use mlgw_common::NodeId;
 use mlgw_node::{AdminAnswer, AdminCallError, ClusterNode, ClusterStatus};
 use tokio::sync::Mutex;
 
-/// Beginnings of the paths of what belongs to one node: its tiers and its data directory.
+/// Beginnings of the paths of what belongs to one node: its tiers and its data directory. A node serves some
+/// of these itself ([`super::member`]); the others, such as the drain of a tier, only the duty node has.
 const OF_ONE_NODE: [&str; 2] = ["/v1/tiers", "/v1/store"];
 
 /// Forwards a signed request to the duty node. `one_plan` is locked while a plan is read and forwarded.
@@ -59,7 +60,7 @@ pub(super) fn duty_elsewhere(status: &ClusterStatus) -> Result<NodeId, ApiError>
         }
         Some(duty) => Ok(duty.id),
         None => {
-            Err(unavailable("NoDutyNode", "This node does not know the duty node. Try again.".to_owned()))
+            Err(unavailable("NoDutyNode", "No duty node is recorded on this node. Try again.".to_owned()))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Admin API of a node of a cluster other than the duty node.
 //!
-//! It has its probes, metrics and settings, backups, the cluster, and with the parts of the other nodes the
-//! status and the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]).
+//! It has its probes, metrics, settings and tiers, backups, the cluster, and with the parts of the other
+//! nodes the status and the decisions. Everything else is forwarded to the duty node ([`super::forwarded`]).
 //! [`super::probes`] decides if it is ready. Nothing is stored here besides lines of the audit log.
 
 use super::context::AdminContext;
@@ -15,10 +15,11 @@ use super::node_status::with_findings;
 use super::serve::ServedRoutes;
 use super::signed::{AdminCaller, SignedHead, require_member_signature};
 use super::storage_figures::StorageFigures;
+use super::tiers::{NodeTiers, TierContext};
 use super::whole_status::whole_status;
 use super::{
     ApiError, Backups, cluster, cluster_authority, cluster_leaving, cluster_rebalance, disks, openapi,
-    probes, status, store,
+    probes, status, store, tiers,
 };
 use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRef, RawQuery, Request, State};
@@ -117,6 +118,19 @@ impl FromRef<Arc<MemberAdmin>> for AdminContext {
     }
 }
 
+impl FromRef<Arc<MemberAdmin>> for TierContext {
+    fn from_ref(admin: &Arc<MemberAdmin>) -> Self {
+        let own = |storage: &MemberStorage| NodeTiers {
+            context: AdminContext::from_ref(admin),
+            machine: admin.machine,
+            tiers: storage.tiers.clone(),
+            upstreams: Arc::clone(&storage.upstreams),
+            scrub: Arc::clone(&storage.scrub),
+        };
+        Self(admin.storage.as_ref().map(own))
+    }
+}
+
 /// Returns the router of a listener of a node other than the duty node.
 pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
     let context = AdminContext::from_ref(admin);
@@ -129,6 +143,10 @@ pub fn member_router(admin: &Arc<MemberAdmin>, served: ServedRoutes) -> Router {
         .route("/v1/cluster", get(cluster::show))
         .route("/v1/cluster/tokens", post(cluster::create_token))
         .route("/v1/disks/replace", post(disks::replace))
+        .route("/v1/tiers", get(tiers::list))
+        .route("/v1/tiers/{tier}", get(tiers::show))
+        .route("/v1/tiers/{tier}/scrub", post(tiers::scrub))
+        .route("/v1/tiers/{tier}/compaction", get(tiers::compaction).post(tiers::compact))
         .route("/v1/store/backup", get(store::show).post(store::start))
         .route("/v1/cluster/authority/rotate", post(cluster_authority::rotate))
         .route("/v1/cluster/rebalance", post(cluster_rebalance::begin))

@@ -2,9 +2,9 @@
 //!
 //! `/healthz` succeeds if the process responds at all. `/readyz` succeeds while requests should be routed
 //! here, which ends when the server begins to drain. A storage node of a cluster is ready while enough voters
-//! answer it, its rows of buckets and access keys are recent, its clock is right, and its disk is not slower
-//! than those of the others. Enough are most of the system group and of one group of its sets; without sets,
-//! most of each group. A gateway is ready while a storage node serves.
+//! answer it, its rows of buckets and access keys are recent, its clock is right, its disk is not slower than
+//! those of the others, and the directory of its hot tier is used. Enough are most of the system group and of
+//! one group of its sets; without sets, most of each group. A gateway is ready while a storage node serves.
 
 use super::{Admin, ApiError};
 use axum::extract::State;

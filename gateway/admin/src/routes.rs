@@ -115,7 +115,7 @@ routes! {
         errors 404 "NotClustered", 409 "TooManyJoinTokens";
     /// Begin to replace the certificate authority of the cluster.
     ///
-    /// The nodes carry it out by themselves. `GET /v1/cluster` has the progress. While a replacement is under
+    /// The nodes carry it out automatically. `GET /v1/cluster` has the progress. While a replacement is under
     /// way, this request begins no other one.
     post "/v1/cluster/authority/rotate" => cluster_authority::rotate,
         202 ClusterAuthorityChange: "The replacement is under way",
@@ -147,7 +147,7 @@ routes! {
             409 "NodeNotDrained", 409 "NodeAnswers", 409 "WrongNodeState";
     /// Replace a storage node of the cluster by another one.
     ///
-    /// The old node is drained, and removed by itself when no segment needs it.
+    /// The old node is drained, and removed automatically when no segment needs it.
     post "/v1/cluster/nodes/{node}/replace" => cluster_leaving::replace,
         body ReplaceNodeRequest,
         202 ClusterNodeChange: "The old node is draining, or leaving if it is lost",
@@ -179,17 +179,18 @@ routes! {
         200 UpstreamInfo: "The upstream, whose prefix now has this server's mark",
         errors 404 "NoSuchUpstream", 409 "ForeignUpstream", 409 "NotTakenOver", 421 "OtherNode",
             502 "UpstreamFailed";
-    /// List tiers.
+    /// List tiers of the responding node.
     get "/v1/tiers" => tiers::list,
-        200 TierList: "The tiers";
+        200 TierList: "The tiers",
+        errors 421 "OtherNode";
     /// Show a tier, its scrub and its damage.
     get "/v1/tiers/{tier}" => tiers::show,
         200 TierDetail: "The tier",
-        errors 404 "NoSuchTier";
+        errors 404 "NoSuchTier", 421 "OtherNode";
     /// Start a scrub of a tier.
     post "/v1/tiers/{tier}/scrub" => tiers::scrub,
         202 TierDetail: "Started, or already running",
-        errors 404 "NoSuchTier";
+        errors 404 "NoSuchTier", 421 "OtherNode";
     /// Show the latest backup of this process.
     get "/v1/store/backup" => store::show,
         200 BackupStatus: "Its progress";
@@ -276,20 +277,20 @@ routes! {
     /// Show the progress of the compaction of a tier.
     get "/v1/tiers/{tier}/compaction" => tiers::compaction,
         200 CompactionInfo: "Completed and remaining work",
-        errors 404 "NoSuchTier";
+        errors 404 "NoSuchTier", 421 "OtherNode";
     /// Start a compaction of a tier.
     post "/v1/tiers/{tier}/compaction" => tiers::compact,
         optional body CompactRequest,
         202 CompactionInfo: "Started; it is complete when rounds reaches until_rounds",
-        errors 404 "NoSuchTier";
+        errors 404 "NoSuchTier", 421 "OtherNode";
     /// Show the progress of moves between tiers.
     get "/v1/tiers/{tier}/drain" => drain::show,
         200 MovesInfo: "Progress since the start of the server",
-        errors 404 "NoSuchTier";
+        errors 404 "NoSuchTier", 421 "OtherNode";
     /// Start to drain a tier.
     post "/v1/tiers/{tier}/drain" => drain::begin,
         202 MovesInfo: "Started",
-        errors 404 "NoSuchTier";
+        errors 404 "NoSuchTier", 421 "OtherNode";
     /// List recent moves, cached copies and evictions with their reasons, the newest first; in a cluster
     /// those of all nodes.
     ///

@@ -1,103 +1,146 @@
-//! `/v1/tiers`: the tiers, results and start of scrubs, progress and start of compaction.
+//! `/v1/tiers`: the tiers, results and start of scrubs, progress and start of compaction. Every storage node
+//! of a cluster has these routes, for its own tiers.
 
 use super::change::{AuditedAction, AuditedChange, json, parse_optional};
+use super::context::AdminContext;
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
 use mlgw_common::{SegmentTier, Tier, Timestamp};
-use mlgw_segments::hot::{BadBlock, is_scrubbed};
+use mlgw_config::MachineSizes;
+use mlgw_segments::hot::{BadBlock, Scrub, Upstreams, is_scrubbed};
+use mlgw_segments::tiers::Tiers;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierList>, ApiError> {
-    let mut tiers = vec![admin.memory_tier().info, admin.segment_tier(SegmentTier::Hot)?.info];
-    if admin.has_cold_tier() {
-        tiers.push(admin.segment_tier(SegmentTier::Cold)?.info);
+/// Tiers of this node; `None` on a gateway, and on a storage node that waits at its start.
+#[derive(Clone)]
+pub(super) struct TierContext(pub(super) Option<NodeTiers>);
+
+/// Tiers of one node, and what their routes need besides. Clones share the parts.
+#[derive(Clone)]
+pub(super) struct NodeTiers {
+    pub(super) context: AdminContext,
+    pub(super) machine: MachineSizes,
+    pub(super) tiers: Tiers,
+    pub(super) upstreams: Upstreams,
+    pub(super) scrub: Arc<Scrub>,
+}
+
+impl FromRef<Arc<Admin>> for TierContext {
+    fn from_ref(admin: &Arc<Admin>) -> Self {
+        Self(Some(NodeTiers::of(admin)))
     }
-    if admin.has_upstreams() {
-        tiers.push(admin.segment_tier(SegmentTier::Upstream)?.info);
+}
+
+impl TierContext {
+    /// Returns the tiers of this node.
+    ///
+    /// # Errors
+    /// If it has none.
+    fn tiers(self) -> Result<NodeTiers, ApiError> {
+        self.0.ok_or_else(|| {
+            let message = "This node has no tiers, because it is a gateway or waits at its start: send the \
+                           request to a storage node that serves.";
+            ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message)
+        })
+    }
+}
+
+pub(super) async fn list(State(node): State<TierContext>) -> Result<Json<TierList>, ApiError> {
+    let node = node.tiers()?;
+    let mut tiers = vec![node.memory_tier().info, node.segment_tier(SegmentTier::Hot)?.info];
+    if node.has_cold_tier() {
+        tiers.push(node.segment_tier(SegmentTier::Cold)?.info);
+    }
+    if node.has_upstreams() {
+        tiers.push(node.segment_tier(SegmentTier::Upstream)?.info);
     }
     Ok(Json(TierList { tiers }))
 }
 
 pub(super) async fn show(
-    State(admin): State<Arc<Admin>>,
+    State(node): State<TierContext>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<TierDetail>, ApiError> {
+    let node = node.tiers()?;
     if Tier::from_name(&tier) == Some(Tier::Memory) {
-        return Ok(Json(admin.memory_tier()));
+        return Ok(Json(node.memory_tier()));
     }
-    let tier = segment_tier(&admin, &tier)?;
-    Ok(Json(admin.segment_tier(tier)?))
+    let tier = segment_tier(&node, &tier)?;
+    Ok(Json(node.segment_tier(tier)?))
 }
 
 pub(super) async fn scrub(
-    State(admin): State<Arc<Admin>>,
+    State(node): State<TierContext>,
     Extension(caller): Extension<AdminCaller>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Response, ApiError> {
+    let node = node.tiers()?;
     let action = AuditedAction { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
-    let shared = Arc::clone(&admin);
+    let context = node.context.clone();
     let work = async move {
-        let segments = segment_tier(&shared, &tier)?;
+        let segments = segment_tier(&node, &tier)?;
         if segments == SegmentTier::Upstream {
             let why = "Data in upstreams is verified on read; test an upstream with `mlgw upstream check`.";
             return Err(ApiError::invalid(why.to_owned()));
         }
-        shared.scrub.start_pass();
-        let answer = json(&shared.segment_tier(segments)?)?;
+        node.scrub.start_pass();
+        let answer = json(&node.segment_tier(segments)?)?;
         Ok(AuditedChange { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
     };
-    admin.change(caller, action, work).await
+    context.change(caller, action, work).await
 }
 
 pub(super) async fn compaction(
-    State(admin): State<Arc<Admin>>,
+    State(node): State<TierContext>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<CompactionInfo>, ApiError> {
-    let tier = segment_tier(&admin, &tier)?;
-    Ok(Json(compaction_of(&admin, tier)))
+    let node = node.tiers()?;
+    let tier = segment_tier(&node, &tier)?;
+    Ok(Json(compaction_of(&node, tier)))
 }
 
 pub(super) async fn compact(
-    State(admin): State<Arc<Admin>>,
+    State(node): State<TierContext>,
     Extension(caller): Extension<AdminCaller>,
     AdminPath(tier): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let segments = segment_tier(&admin, &tier)?;
+    let node = node.tiers()?;
+    let segments = segment_tier(&node, &tier)?;
     let request: CompactRequest = parse_optional(&body)?;
+    let context = node.context.clone();
     let dead_percent =
-        request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
+        request.dead_percent.unwrap_or_else(|| context.loaded.load().config.hot.compact_dead_percent);
     if !(1..=100).contains(&dead_percent) {
         return Err(ApiError::invalid(format!("dead_percent is {dead_percent}; expected 1 to 100.")));
     }
     let action =
         AuditedAction { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
-    let shared = Arc::clone(&admin);
     let work = async move {
-        let before = compaction_of(&shared, segments);
-        let until_rounds = Some(shared.stored.tiers.hot.compact(dead_percent));
+        let before = compaction_of(&node, segments);
+        let until_rounds = Some(node.tiers.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
         Ok(AuditedChange { resource: tier, before: json(&before)?, after, answer: None })
     };
-    admin.change(caller, action, work).await
+    context.change(caller, action, work).await
 }
 
 /// Returns the tier with this name, if it exists and consists of segments, so that it can be scrubbed,
 /// compacted and drained.
-pub(super) fn segment_tier(admin: &Admin, tier: &str) -> Result<SegmentTier, ApiError> {
+pub(super) fn segment_tier(node: &NodeTiers, tier: &str) -> Result<SegmentTier, ApiError> {
     match Tier::from_name(tier) {
         Some(Tier::Hot) => Ok(SegmentTier::Hot),
-        Some(Tier::Cold) if admin.has_cold_tier() => Ok(SegmentTier::Cold),
-        Some(Tier::Upstream) if admin.has_upstreams() => Ok(SegmentTier::Upstream),
+        Some(Tier::Cold) if node.has_cold_tier() => Ok(SegmentTier::Cold),
+        Some(Tier::Upstream) if node.has_upstreams() => Ok(SegmentTier::Upstream),
         Some(Tier::Memory) => Err(ApiError::invalid(format!(
             "The {} tier contains only copies: it cannot be scrubbed, compacted or drained.",
             Tier::Memory
@@ -113,9 +156,30 @@ pub(super) fn segment_tier(admin: &Admin, tier: &str) -> Result<SegmentTier, Api
     }
 }
 
-impl Admin {
+impl NodeTiers {
+    /// Returns the tiers of a server without peers, or of the duty node.
+    pub(super) fn of(admin: &Arc<Admin>) -> Self {
+        Self {
+            context: AdminContext::from_ref(admin),
+            machine: admin.machine,
+            tiers: admin.stored.tiers.clone(),
+            upstreams: Arc::clone(&admin.upstreams),
+            scrub: Arc::clone(&admin.scrub),
+        }
+    }
+
+    /// Returns true if a cold tier is configured.
+    pub(super) fn has_cold_tier(&self) -> bool {
+        !self.context.loaded.load().config.cold.dirs.is_empty()
+    }
+
+    /// Returns true if upstreams are configured.
+    fn has_upstreams(&self) -> bool {
+        !self.upstreams.is_empty()
+    }
+
     fn memory_tier(&self) -> TierDetail {
-        let memory = self.stored.tiers.memory.metrics();
+        let memory = self.tiers.memory.metrics();
         TierDetail {
             info: TierInfo {
                 tier: Tier::Memory,
@@ -133,21 +197,24 @@ impl Admin {
 
     /// Returns the details of a tier of segments.
     fn segment_tier(&self, tier: SegmentTier) -> Result<TierDetail, ApiError> {
-        let hot = self.stored.tiers.hot.metrics();
+        let hot = self.tiers.hot.metrics();
+        let catalogue = &self.context.catalogue;
         let status = self.scrub.status();
-        let segments = self.stored.catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
+        let segments = catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
         let names: BTreeMap<u64, String> = {
-            let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
+            let buckets = catalogue.buckets(None, None, usize::MAX);
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
-        let node = self.stored.catalogue.node();
+        let node = catalogue.node();
         let in_tier = || segments.iter().filter(|segment| segment.tier_for(node) == Ok(tier));
         let here: BTreeSet<u64> = in_tier().map(|segment| segment.id).collect();
         let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
         let (used_bytes, capacity_bytes) = match tier {
             SegmentTier::Cold => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
             SegmentTier::Upstream => (in_tier().map(|segment| segment.length).sum(), 0),
-            SegmentTier::Hot => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
+            SegmentTier::Hot => {
+                (hot.used_bytes, self.context.loaded.load().config.hot_capacity_bytes(&self.machine))
+            }
         };
         // A pass reads all local tiers, whichever tier it was requested for.
         let scrubbed = segments.iter().filter(|segment| is_scrubbed(segment, node));
@@ -176,8 +243,8 @@ impl Admin {
     }
 }
 
-fn compaction_of(admin: &Admin, tier: SegmentTier) -> CompactionInfo {
-    let status = admin.stored.tiers.hot.compaction();
+fn compaction_of(node: &NodeTiers, tier: SegmentTier) -> CompactionInfo {
+    let status = node.tiers.hot.compaction();
     CompactionInfo {
         tier: tier.tier(),
         garbage_bytes: status.garbage_bytes,

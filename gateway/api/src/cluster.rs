@@ -56,7 +56,7 @@ pub struct ClusterInfo {
     pub groups: Vec<ClusterGroupInfo>,
 }
 
-/// Replacement of the certificate authority of the cluster. The nodes carry it out by themselves.
+/// Replacement of the certificate authority of the cluster. The nodes carry it out automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterAuthorityChange {
     /// Number of the new authority.
@@ -68,7 +68,7 @@ pub struct ClusterAuthorityChange {
     pub without_certificate: Vec<u64>,
 }
 
-/// Upgrade of a cluster. Its version is raised by itself when all nodes have reported that they know it.
+/// Upgrade of a cluster. Its version is raised automatically when all nodes have reported that they know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterUpgradeInfo {
     /// The newest version that the responding node knows.
@@ -119,7 +119,7 @@ pub struct ClusterSetInfo {
     pub guests: Vec<u32>,
 }
 
-/// A rebalance that is under way. It ends by itself.
+/// A rebalance that is under way. It ends automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterRebalanceInfo {
     /// Time of the request.
@@ -153,8 +153,8 @@ pub struct ClusterLeavingInfo {
     pub votes: u64,
     /// True if no segment and no set needs the node any more.
     pub done: bool,
-    /// Id of the node that takes its place; absent if none does. Such a node is removed by itself when it is
-    /// done.
+    /// Id of the node that takes its place; absent if none does. Such a node is removed automatically when it
+    /// is done.
     pub replaced_by: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ pub struct ForwardedContext {
     pub client: SocketAddr,
     /// True if the client's connection is encrypted.
     pub is_secure: bool,
-    /// Time at which the forwarding node received the head. Signatures are judged by it.
+    /// Time at which the forwarding node received the head. Signatures are verified by it.
     pub received: Timestamp,
     /// Id in the response and in the logs of both nodes.
     pub request_id: String,

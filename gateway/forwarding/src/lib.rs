@@ -1,11 +1,12 @@
-//! Forwards S3 requests to a member of the group that owns their keys.
+//! Forwards S3 requests to a node that serves them.
 //!
-//! A node that is no member sends the unchanged request over the cluster's transport ([`MemberStreams`]) and
-//! passes the answer on. One request is one stream with two directions:
+//! A node that does not serve a request itself, such as a gateway, sends it unchanged over the cluster's
+//! transport ([`MemberStreams`]) to a node that does, here called a member, and passes the answer on. One
+//! request is one stream with two directions:
 //!
 //! 1. The forwarding node sends the head ([`ForwardedContext`] and the request's own head). The member reads
 //!    bucket and key from it and compares them with those of the forwarding node ([`ForwardedTarget`]). It
-//!    judges by its range map and its rows, and sends a [`RoutingVerdict`] before it reads anything else.
+//!    decides by its range map and its rows, and sends a [`RoutingVerdict`] before it reads anything else.
 //! 2. After `Accepted` the forwarding node sends [`GO`], one byte, and then the bytes of the client's body. A
 //!    read without a body has neither.
 //! 3. The member sends [`AnswerFrame`]s, the last of which is the head of its answer, and then the bytes of

@@ -10,7 +10,8 @@ use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ATTEMPTS_MAX;
 use std::collections::{HashMap, VecDeque};
 
-/// Number of changes of the range map.
+/// Number of changes of the range map. The map of a cluster has only one epoch, because each member checks a
+/// request by its own rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapEpoch(pub u64);
 

@@ -63,7 +63,7 @@ pub enum S3Edge {
     Local(Arc<Gateway>),
     /// A member of groups.
     Member(Arc<MemberEdge>),
-    /// A node that stores nothing.
+    /// A node without objects, which forwards every request.
     Forwarding(Arc<ForwardingEdge>),
 }
 

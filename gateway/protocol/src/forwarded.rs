@@ -2,7 +2,7 @@
 //!
 //! A forwarded request passes the same steps as any other: it is authenticated here, waits at the same
 //! barriers and appears in metrics and logs with the address of its client. Three things differ. The age of
-//! its signature is judged by the clock of the node that received it. A change begins only after that node
+//! its signature is verified by the clock of the node that received it. A change begins only after that node
 //! has released it. Nothing here can forward it again: a request for a key that this node does not own is
 //! refused with a hint.
 //!

@@ -10,7 +10,7 @@
 //! start replays the log.
 //!
 //! The data directory decides what starts: a server without peers, a storage node of a cluster, or a gateway,
-//! which stores nothing. The first two have the same engine. A server without peers and the duty node of a
+//! which has no objects. The first two have the same engine. A server without peers and the duty node of a
 //! cluster run jobs, rules and write-back over it, and have the whole admin API.
 
 mod admin_calls;

@@ -128,7 +128,7 @@ pub(super) async fn until_member(cluster: &ClusterNode) {
     reporting(cluster.until_member(), report).await;
 }
 
-/// Waits for `work` of a start, unless a peer knows a later start of this node.
+/// Waits for `work` of a start, unless a peer has recorded a later start of this node.
 ///
 /// # Errors
 /// [`ServeError::Superseded`].

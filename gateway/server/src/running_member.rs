@@ -107,7 +107,7 @@ async fn watch_duty(running: JoinHandle<()>, ended: DropGuard) {
 }
 
 impl RunningMember {
-    /// Starts a node that stores nothing.
+    /// Starts a node without objects.
     pub(super) async fn forward(node: &GatewayNode, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let GatewayNode { dir, catalogue, cluster, machine, files, clock, keyring, .. } = node;
         let parts = MemberParts {

@@ -30,7 +30,7 @@ pub(super) enum ClusterPart {
     Recovered,
     /// A storage node. It serves all objects, and does what runs once per cluster while it is the duty node.
     Storage,
-    /// It forwards all S3 requests, and stores nothing.
+    /// It forwards all S3 requests, and has no objects.
     Gateway,
 }
 

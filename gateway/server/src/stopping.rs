@@ -18,7 +18,7 @@ const CLUSTER_DELAY: Duration = Duration::from_secs(5);
 pub(super) enum StopReason {
     /// A signal.
     Signal,
-    /// A peer knows a later start of this node, or its removal, so it must not serve.
+    /// A peer has recorded a later start of this node, or its removal, so it must not serve.
     Superseded,
     /// A task has ended without which the node cannot do its part.
     Broken,
@@ -32,8 +32,8 @@ pub(super) fn shutdown_delay(config: &Config, part: ClusterPart) -> Duration {
     })
 }
 
-/// Waits until a peer knows a later start of this node, or its removal. Never returns on a server without
-/// peers.
+/// Waits until a peer has recorded a later start of this node, or its removal. Never returns on a server
+/// without peers.
 pub(super) async fn until_superseded(cluster: Option<&ClusterNode>) {
     match cluster {
         Some(cluster) => cluster.until_superseded().await,

@@ -42,7 +42,7 @@ pub enum ClusterRecoverError {
     #[error("{0} is no node of a cluster: start it with `mlgw serve`")]
     Alone(PathBuf),
     /// A gateway has no objects.
-    #[error("{0} is a gateway, which stores nothing: use the directory of a storage node")]
+    #[error("{0} is a gateway, which has no objects: use the directory of a storage node")]
     Gateway(PathBuf),
     /// It was recovered before.
     #[error("{0} was recovered before: start it, and end the recovery with --take-over")]

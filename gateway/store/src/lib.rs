@@ -102,7 +102,7 @@ pub enum StoreVerbError {
     #[error("{0}")]
     Missing(MissingSegments),
     /// A gateway has no data.
-    #[error("{0} is of a gateway, which stores nothing: use a storage node")]
+    #[error("{0} is of a gateway, which has no objects: use a storage node")]
     Gateway(PathBuf),
     /// The catalogue of a cluster was not copied.
     #[error("the catalogue was not copied: {0}")]

@@ -108,7 +108,7 @@ pub enum DirectoryRole {
     /// It stores objects.
     #[default]
     Storage,
-    /// It forwards requests and stores nothing.
+    /// It forwards requests and has no objects.
     Gateway,
 }
 

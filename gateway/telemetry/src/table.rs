@@ -181,8 +181,8 @@ metrics! {
         "Bytes that a tier can still store within its limit and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
         "Reads of a tier by result: hit and miss (memory tier), cached (from the page cache), disk, replica \
-         (answered by another node, because the local disk did not answer), error, range (of a segment in an \
-         upstream)"
+         (answered by another node, because the local copy is missing, incomplete, damaged or slow), \
+         error, range (of a segment in an upstream)"
     TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
         "Verified bytes of objects read from a tier"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
@@ -243,8 +243,8 @@ metrics! {
     REPLICA_FAILED: Counter "mlgw_replica_failed_tasks_total" []
         "Attempts to copy or repair a segment that failed and are repeated"
     REPLICA_READ_BYTES: Counter "mlgw_replica_read_bytes_total" []
-        "Bytes of records that this storage node read from other nodes for clients, because its own disk did \
-         not answer"
+        "Bytes of records that this storage node read from other nodes for clients, because its own copy is \
+         missing, incomplete, damaged or slow"
     REPLICA_REMOVED: Counter "mlgw_replica_removed_total" []
         "Files of copies that this storage node removed, because their segment was removed or enough other \
          nodes have it"

@@ -369,7 +369,7 @@ async fn a_duty_node_without_a_member_of_a_group_does_not_fail() {
     assert_eq!(cluster.node(2).groups(), [0]);
     until(async || {
         cluster.lead(SYSTEM_GROUP, 2).await;
-        match cluster.node(2).inner().begin_duty().await {
+        match cluster.node(2).inner().begin_leader_work().await {
             Err(ProposeError::NotLeader { .. }) => None,
             result => Some(result),
         }

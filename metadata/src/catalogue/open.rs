@@ -230,7 +230,7 @@ fn start_jobs(
     if let Some(heartbeats) = &inner.opener.heartbeats {
         let (stop, heartbeats) = (Arc::clone(&inner.stop), Arc::clone(heartbeats));
         running.push(tokio::spawn(heartbeats::send_heartbeats(shared.clone(), stop, heartbeats)));
-        running.push(tokio::spawn(duty::perform_duty(shared.clone(), Arc::clone(&inner.stop))));
+        running.push(tokio::spawn(leader_work::run(shared.clone(), Arc::clone(&inner.stop))));
     }
     if let Some(checkpoints) = checkpoints {
         let job = copies::make_checkpoints(shared, Arc::clone(&inner.stop), checkpoints);

@@ -1,10 +1,11 @@
 //! Questions between nodes: which bodies and segments are being read, and which changes were applied. Bodies
 //! and segments stay while any node reads them.
 //!
-//! A long body that was deleted or replaced waits in the release queue. Before the duty node frees it, it
-//! asks every other storage node for the bodies that are pinned there. The answers miss no reader:
+//! A long body that was deleted or replaced waits in the release queue. Before the leader of the system group
+//! frees it, it asks every other storage node for the bodies that are pinned there. The answers miss no
+//! reader:
 //!
-//! 1. The duty node reads rows of the queue, and then the last entry that it has applied. So at that entry
+//! 1. The leader reads rows of the queue, and then the last entry that it has applied. So at that entry
 //!    the rows exist, on every node.
 //! 2. The other node waits until it has applied that entry. Then it reads its pins, and answers.
 //! 3. A reader pins a body first and checks [`Catalogue::is_being_released`] then. If it pinned before the
@@ -12,10 +13,10 @@
 //!    it reads nothing of it and looks its object up again. If the body was freed completely meanwhile, the
 //!    reader finds no row of it and does the same.
 //!
-//! The duty node reads which nodes exist after the rows, behind a barrier of the system group. A node that is
+//! The leader reads which nodes exist after the rows, behind a barrier of the system group. A node that is
 //! admitted later waits at a barrier before its first read, and has the rows from then on. A node without a
 //! member of the group has no reader of its bodies, and waits at a barrier once it has one. This does not
-//! depend on who leads: two nodes that take themselves for the duty node ask each other.
+//! depend on who leads: two nodes that take themselves for the leader ask each other.
 //!
 //! A question about segments names no entry. Its caller ensures that no reader pins a segment after the
 //! answer.
@@ -110,9 +111,9 @@ impl Catalogue {
     }
 
     /// Waits until every other storage node has applied what this node has applied of the system group, such
-    /// as buckets and access keys, or cannot answer a request by older rows any more. That is so after 12 s
-    /// at most. Call this after a change that other nodes must have before it is reported, and while no lock
-    /// is held. A server without peers does not wait.
+    /// as buckets and access keys, or cannot answer a request by older rows any more. The latter is so after
+    /// 12 s; a question that was begun before may take 3 s more. Call this after a change that other nodes
+    /// must have before it is reported, and while no lock is held. A server without peers does not wait.
     pub async fn until_applied_elsewhere(&self) {
         self.inner.until_applied_elsewhere(None).await;
     }
@@ -158,8 +159,8 @@ impl CatalogueInner {
         decode(&row).ok()
     }
 
-    /// Waits as [`Catalogue::until_applied_elsewhere`] and [`Catalogue::until_policy_runs_elsewhere`] do, at
-    /// most [`APPLIED_ELSEWHERE_MAX`].
+    /// Waits as [`Catalogue::until_applied_elsewhere`] and [`Catalogue::until_policy_runs_elsewhere`] do, and
+    /// begins no further question after [`APPLIED_ELSEWHERE_MAX`].
     async fn until_applied_elsewhere(&self, policy: Option<u64>) {
         if self.opener.peers.is_none() {
             return;

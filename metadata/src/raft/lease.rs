@@ -35,7 +35,7 @@ use std::time::Duration;
 /// rates and for unnoticed suspensions. Heartbeats are far more frequent, so a lease of what is left lasts.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
 
-/// What a member knows of its leadership at one moment. Pure.
+/// State of a member's leadership at one moment. Pure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LeaderFacts {
     /// Its leadership; `None` if it does not lead.

@@ -63,7 +63,7 @@ fn the_authority_is_replaced_while_clients_write() {
         STORAGE.iter().map(|node| TestWriter::start(&cluster, *node, "rotation")).collect();
     writers.iter().for_each(TestWriter::until_more);
     let output = run(&cluster, 2, &["rotate-ca"]);
-    assert!(output.contains("by themselves"), "{output}");
+    assert!(output.contains("automatically"), "{output}");
     until_replaced(&cluster, &nodes, &old);
     writers.iter().for_each(TestWriter::until_more);
     let mut stored = Vec::new();

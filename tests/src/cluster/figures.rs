@@ -1,5 +1,5 @@
 //! Status and metrics of every node of a cluster: each shows its own part, and what is counted once is that
-//! of the first node.
+//! of the duty node.
 
 use serde_json::{Deserializer, Value};
 

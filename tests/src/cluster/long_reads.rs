@@ -1,6 +1,6 @@
 //! Reads that last longer than their object: it is overwritten and deleted through another node while clients
 //! read it slowly, and the node that frees bodies is killed. Every byte arrives, and the space is freed after
-//! the last read has ended. Some readers stand still meanwhile. Others read without a pause for a quarter of
+//! the last read has ended. Some readers stall meanwhile. Others read without a pause for a quarter of
 //! an hour, with the default limits of a server, while leaders change.
 
 use std::collections::BTreeSet;

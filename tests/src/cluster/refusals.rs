@@ -56,7 +56,7 @@ fn assert_stops(copy: &ServerSetup, reason: &str) {
     let status = running.wait_exit();
     let log = running.log();
     assert!(!status.success(), "{status:?}\n{log}");
-    assert!(log.contains(reason) && log.contains("a peer knows a later start of this node"), "{log}");
+    assert!(log.contains(reason) && log.contains("a peer has recorded a later start of this node"), "{log}");
 }
 
 /// Asserts that every node serves, and that the node with the copy is still the one that peers reach.

@@ -88,6 +88,26 @@ fn every_node_lists_all_nodes_the_jobs_and_the_datasets() {
 }
 
 #[test]
+fn every_storage_node_has_its_own_tiers() {
+    let cluster = TestCluster::whole();
+    cluster.until_first_has_duty();
+    for id in STORAGE {
+        wait_until(&format!("node {id} shows the segments in its own hot tier"), || {
+            document(&cluster, id, &["tier", "show", "hot"])["segments"].as_u64() > Some(0)
+        });
+        run(&cluster, id, &["tier", "scrub", "hot", "--wait"]);
+        run(&cluster, id, &["tier", "compact", "--wait"]);
+        let audit = cluster.member(id).setup.data_dir.join("audit/audit.log");
+        let audit = std::fs::read_to_string(audit).expect("the audit log");
+        assert!(audit.contains("tier.scrub") && audit.contains("tier.compact"), "node {id}: {audit}");
+    }
+    for (id, words) in [(STORAGE[1], ["tier", "drain", "hot"]), (GATEWAY, ["tier", "show", "hot"])] {
+        let (output, status) = cluster.member(id).setup.command(&words);
+        assert!(status != Some(0) && output.contains("(OtherNode)"), "{words:?} at node {id}: {output}");
+    }
+}
+
+#[test]
 fn decisions_of_all_nodes_are_listed_at_every_node() {
     let mut cluster = TestCluster::three_with(small_segments);
     cluster.join("gateway");

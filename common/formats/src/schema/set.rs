@@ -8,8 +8,9 @@
 use crate::key::{Family, number_key};
 use mlgw_common::NodeId;
 
-/// Id of the first set. It begins with all object groups: those without a row belong to it. Its nodes have
-/// the rows of all groups, also of those that are in other sets.
+/// Id of the first set. Documents and messages call its nodes *home nodes*. It begins with all object groups:
+/// those without a row belong to it. Its nodes have the rows of all groups, also of those that are in other
+/// sets.
 pub const FIRST_SET: u32 = 0;
 
 /// Id of the system group, which is in no set.

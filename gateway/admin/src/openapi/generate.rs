@@ -280,9 +280,11 @@ pub(crate) fn generate() -> Value {
                             key with the role admin and without globs; x-amz-content-sha256 is the SHA-256 \
                             of the body. Probes and metrics need no signature. Nodes of a cluster other \
                             than the duty node have /v1/status, /v1/decisions, /v1/config, \
-                            /v1/openapi.json, /v1/disks/replace, /v1/store/backup, and /v1/cluster with \
-                            everything below it. They forward other requests under /v1 to the duty node, \
-                            but refuse those under /v1/tiers and /v1/store with 421 `OtherNode`.",
+                            /v1/openapi.json, /v1/disks/replace, /v1/store/backup, /v1/tiers with their \
+                            own tiers, and /v1/cluster with everything below it. They forward other \
+                            requests under /v1 to the duty node, but refuse others under /v1/tiers and \
+                            /v1/store, such as drains of tiers, with 421 `OtherNode`. So do gateways with \
+                            /v1/tiers.",
         },
         "servers": [{"url": "http://127.0.0.1:9001"}],
         "security": [{"sigv4": []}],

@@ -9,6 +9,8 @@ use crate::forwarded::{duty_elsewhere, failure, other_node};
 use crate::node_parts::{DECISIONS_PART, STATUS_PART};
 use crate::probes::{StorageReadiness, member_obstacle};
 use crate::serve::{Body, ServedRoutes, handle_call, node_router, router};
+use crate::tiers::{self, TierContext};
+use axum::extract::State;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use mlgw_api::{
@@ -462,13 +464,20 @@ fn a_member_is_ready_while_it_can_answer() {
 #[test]
 fn a_member_names_the_node_that_has_its_own_tiers() {
     let mut status = healthy();
-    let refused = other_node(&status, "/v1/tiers");
+    let refused = other_node(&status, "/v1/tiers/hot/drain");
     assert_eq!((refused.status.as_u16(), refused.code), (421, "OtherNode"));
     let owner = "at present only node 1 (n1, 10.0.0.1:9002) serves it.";
     assert!(refused.message.contains(owner), "{}", refused.message);
     status.nodes.clear();
-    let message = other_node(&status, "/v1/tiers").message;
+    let message = other_node(&status, "/v1/tiers/hot/drain").message;
     assert!(message.contains("only the duty node serves it"), "{message}");
+}
+
+#[tokio::test]
+async fn a_gateway_names_storage_nodes_for_requests_about_tiers() {
+    let Err(refused) = tiers::list(State(TierContext(None))).await else { panic!("a gateway has no tiers") };
+    assert_eq!((refused.status.as_u16(), refused.code), (421, "OtherNode"));
+    assert!(refused.message.contains("storage node that serves"), "{}", refused.message);
 }
 
 #[test]

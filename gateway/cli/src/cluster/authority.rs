@@ -8,8 +8,8 @@ use http::Method;
 use mlgw_api::{ClusterAuthorityChange, ClusterInfo, ClusterNodeInfo};
 
 /// Printed when a replacement has begun.
-pub(super) const BEGUN: &str = "The nodes replace the authority of the cluster and their certificates by \
-                                themselves. `mlgw cluster status` shows the progress, and which nodes it \
+pub(super) const BEGUN: &str = "The nodes replace the authority of the cluster and their certificates \
+                                automatically. `mlgw cluster status` shows the progress, and which nodes it \
                                 waits for.";
 
 /// Begins to replace the authority of the cluster.

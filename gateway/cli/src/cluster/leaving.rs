@@ -83,8 +83,8 @@ pub async fn replace(
 
 pub(super) fn replacing(old: u64) -> String {
     format!(
-        "Node {old} is draining, and is removed by itself when other nodes have its segments. `mlgw cluster \
-         status` shows the progress."
+        "Node {old} is draining, and is removed automatically when other nodes have its segments. `mlgw \
+         cluster status` shows the progress."
     )
 }
 
@@ -94,7 +94,7 @@ fn of_state(state: ClusterNodeState) -> &'static str {
         ClusterNodeState::Joining
         | ClusterNodeState::Active
         | ClusterNodeState::Draining
-        | ClusterNodeState::Leaving => "being removed; its process stops by itself if it runs",
+        | ClusterNodeState::Leaving => "being removed; its process exits if it runs",
     }
 }
 
@@ -137,10 +137,10 @@ fn progress(cluster: &ClusterInfo, leaving: &ClusterLeavingInfo) -> String {
     let is_draining = cluster.nodes.iter().any(is_draining);
     match (done, is_draining) {
         (true, true) if replaced_by.is_some() => {
-            format!("node {node} is drained, and is removed by itself")
+            format!("node {node} is drained, and is removed automatically")
         }
         (true, true) => {
-            format!("node {node} is drained: run `mlgw cluster remove {node}`, then it stops by itself")
+            format!("node {node} is drained: run `mlgw cluster remove {node}`, then its process exits")
         }
         (true, false) => format!("node {node} is being removed"),
         (false, _) => {
@@ -225,7 +225,7 @@ mod tests {
         };
         let mut cluster = ClusterInfo { leaving: vec![leaving], ..cluster() };
         cluster.nodes[1].state = ClusterNodeState::Draining;
-        assert_eq!(lines(&cluster), "node 2 is drained, and is removed by itself\n");
+        assert_eq!(lines(&cluster), "node 2 is drained, and is removed automatically\n");
     }
 
     #[test]

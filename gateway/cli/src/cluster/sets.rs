@@ -29,7 +29,7 @@ pub(super) const fn begun(change: ClusterRebalanceChange) -> &'static str {
              progress."
         }
         false => {
-            "The rebalance has begun, and ends by itself. `mlgw cluster rebalance --status` shows the \
+            "The rebalance has begun, and ends automatically. `mlgw cluster rebalance --status` shows the \
              progress."
         }
     }

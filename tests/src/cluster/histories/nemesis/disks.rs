@@ -15,7 +15,7 @@ use crate::store::copy_directory;
 /// Length of a segment file without records.
 const HEADER_BYTES: u64 = 64;
 /// Part of the reason for which a copy of a node ends.
-const REFUSED_COPY: &str = "a peer knows a later start of this node";
+const REFUSED_COPY: &str = "a peer has recorded a later start of this node";
 
 impl Nemesis<'_> {
     /// The disk of a node is in trouble for a while. The node may end by itself.

@@ -34,7 +34,7 @@ const LEADER_WAIT: Duration = Duration::from_secs(2);
 const LEADER_PAUSE: Duration = Duration::from_millis(20);
 
 /// Begins the work whenever this node becomes the leader of the system group, until the catalogue stops.
-pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<StopSignal>) {
+pub(super) async fn run(catalogue: Weak<CatalogueInner>, stop: Arc<StopSignal>) {
     loop {
         let Some(leads) = catalogue.upgrade().map(|inner| inner.groups.system().until_leading()) else {
             return;
@@ -51,7 +51,7 @@ pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<Stop
             continue;
         };
         let ended = system.until_not_leading(leadership);
-        let began = inner.begin_duty().await;
+        let began = inner.begin_leader_work().await;
         inner.resident.release_added.notify_one();
         drop(inner);
         let again = match began {
@@ -103,7 +103,7 @@ impl CatalogueInner {
     }
 
     /// Does what an interrupted predecessor left.
-    pub(super) async fn begin_duty(&self) -> Result<(), ProposeError> {
+    pub(super) async fn begin_leader_work(&self) -> Result<(), ProposeError> {
         let current = self.groups.system().barrier().await;
         current.map_err(|_| ProposeError::NotLeader { leader: None })?;
         // Both are attempted, whether or not one fails.
