@@ -119,6 +119,7 @@ use crate::offline::{ReferencedExtent, bodies};
 use crate::store::state::{BlockCaching, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
+use groups::SYSTEM_GROUP;
 use inner::CatalogueInner;
 use mlgw_common::limits::{PUT_ROWS_AGE_MS_MAX, SYSTEM_ROWS_AGE_MS_MAX, UPLOAD_KEY_BYTES};
 use mlgw_common::{BodyId, BucketId, BucketName, NodeId, ObjectKey, PartNumber, SegmentId, Timestamp};

@@ -8,12 +8,12 @@
 use super::allotments::{self, Allotments};
 use super::checkpoints::Checkpoints;
 use super::copies;
-use super::duty;
 use super::groups::{Groups, SYSTEM_GROUP};
 use super::heartbeats;
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::known_usage::UsageElsewhere;
+use super::leader_work;
 use super::log_bound::LogBound;
 use super::opener::GroupOpener;
 use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
