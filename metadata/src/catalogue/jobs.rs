@@ -101,7 +101,7 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
         if inner.is_stopping() {
             return;
         }
-        // The duty node frees bodies; each new duty node is woken.
+        // The leader of the system group frees bodies; each new leader is woken.
         let next = if inner.leads_system_group() {
             let pass = inner.release_all().await;
             if inner.is_stopping() {

@@ -119,7 +119,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
             inner.jobs.lock().push(tokio::spawn(job));
         }
     }
-    // Members with peers leave this to their duty node.
+    // Members with peers leave this to the leader of the system group.
     if inner.groups.are_alone() {
         inner.resume_sagas().await.map_err(propose)?;
         inner.resume_quotas().await.map_err(propose)?;

@@ -2,7 +2,7 @@
 //!
 //! A long download reads the map of its body page by page as it proceeds. If the object is replaced or
 //! deleted meanwhile, the reader still gets all of the old bytes: freeing the map waits until the last pin is
-//! dropped, on any node: the duty node asks the others for their pins before it frees a map
+//! dropped, on any node: the leader of the system group requests the pins of the others before it frees a map
 //! ([`readers`](super::readers)). Pins exist in memory only, since there are no readers after a restart.
 
 use super::resident::Resident;

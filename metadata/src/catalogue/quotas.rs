@@ -111,7 +111,7 @@ impl CatalogueInner {
     /// Sets the quotas that group 0 has and other groups lack.
     pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
-        // What this node cannot read is resumed by a duty node that can.
+        // What this node cannot read is resumed by a leader that can.
         let here = |group: &u32| *group != SYSTEM_GROUP && self.groups.get(*group).is_some();
         for group in self.object_groups().into_iter().filter(here) {
             for change in self.missing_quota_changes(group).map_err(|error| self.unreadable(&error))? {
