@@ -28,6 +28,7 @@ mod groups;
 mod heartbeats;
 mod inner;
 mod jobs;
+mod known_comparisons;
 mod known_usage;
 mod leases;
 #[cfg(test)]
@@ -92,6 +93,7 @@ pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use cluster::{NewJoinToken, NodeReport};
 pub use copies::CutError;
 pub use dead::DeadSet;
+pub use known_comparisons::{KnownComparison, RowComparisonCounts};
 pub use known_usage::UsageOf;
 pub use leases::ReadLeases;
 pub use off_set::{GroupChunk, GroupChunks, OffSetUsages};
@@ -101,7 +103,7 @@ pub use options::{
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
-pub use row_comparisons::{CompareRowsError, KnownComparison, RowComparisonCounts};
+pub use row_comparisons::CompareRowsError;
 pub use row_verdict::RowComparison;
 pub use segment_usages::SegmentUsages;
 pub use segments::{ChunkOwner, Reference};
