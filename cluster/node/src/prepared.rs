@@ -307,7 +307,6 @@ impl StartedParts {
             checks: self.checks,
         };
         tasks.spawn(prober.run());
-        tasks.spawn(confirm_system_rows(catalogue.clone()));
         tasks.spawn(compare_rows(catalogue.clone(), self.options.compare_interval));
         start_questions(&mut tasks, own, &catalogue, &probes, &self.running, &services);
         tasks.spawn(report_node(catalogue.clone(), report, Arc::clone(&serving), authorities));
@@ -342,7 +341,7 @@ impl StartedParts {
     }
 }
 
-/// Starts the tasks that ask other nodes for addresses and settings.
+/// Starts the tasks that ask other nodes for addresses, settings and recent rows.
 fn start_questions(
     tasks: &mut JoinSet<()>,
     own: NodeId,
@@ -351,6 +350,7 @@ fn start_questions(
     transport: &Arc<RunningTransport>,
     services: &NodeServices,
 ) {
+    tasks.spawn(confirm_system_rows(catalogue.clone()));
     let finder = AddressFinder {
         own,
         catalogue: catalogue.clone(),

@@ -66,7 +66,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "PATH must be a number")]
     fn a_variable_that_is_no_number_is_named() {
-        setting("PATH", 0);
+        let _: u64 = setting("PATH", 0);
     }
 
     #[test]

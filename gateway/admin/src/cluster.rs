@@ -389,8 +389,8 @@ fn rows_finding(group: u32, rows: &RowComparison) -> Option<HealthFinding> {
         ),
         true => (
             format!(
-                "The rows of group {group} of the catalogue differ on the nodes {named}, at log index {}, and \
-                 none are those of most nodes.",
+                "The rows of group {group} of the catalogue differ on the nodes {named}, at log index {}, \
+                 and none are those of most nodes.",
                 rows.index
             ),
             "Start the nodes that do not answer, so that a majority can be found. Remove no node until then.",

@@ -3,13 +3,13 @@
 use super::allotments::{Allotments, FullSlice};
 use super::checkpoints::Checkpoints;
 use super::groups::{Groups, SYSTEM_GROUP};
+use super::known_comparisons::RowComparisons;
 use super::known_usage::UsageElsewhere;
 use super::log_bound::LogBound;
 use super::opener::GroupOpener;
 use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
-use super::row_comparisons::RowComparisons;
 use super::stop_signal::StopSignal;
 use crate::raft::error::GroupError;
 use crate::raft::queue::AppliedReply;

@@ -3,7 +3,8 @@
 
 use super::cluster_tests::{TestCluster, three_nodes, until};
 use super::groups::SYSTEM_GROUP;
-use super::row_comparisons::{CompareRowsError, RowComparisonCounts};
+use super::known_comparisons::RowComparisonCounts;
+use super::row_comparisons::CompareRowsError;
 use super::row_verdict::RowComparison;
 use super::{Catalogue, ProposeError};
 use crate::raft::members::ChangeMembersError;

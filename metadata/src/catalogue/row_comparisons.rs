@@ -7,6 +7,7 @@
 
 use super::Catalogue;
 use super::inner::{CatalogueInner, propose_error};
+use super::known_comparisons::{KnownComparison, RowComparisonCounts};
 use super::options::ProposeError;
 use super::row_verdict::{ComparisonOutcome, MemberDigests, RowComparison};
 use crate::raft::group::Group;
@@ -20,10 +21,8 @@ use mlgw_common::time::{Instant, sleep};
 use mlgw_formats::cluster_version::COMPARISON_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, CompareRows};
 use mlgw_formats::member_calls::{EmptyReply, MemberReply, MemberRequest, RowDigestCall, RowVerdict};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest time until a member answers a question.
@@ -35,58 +34,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest time until the digests are collected: a member may begin late.
 const COLLECT_MAX: Duration = DIGEST_MAX.saturating_add(Duration::from_mins(1));
-
-/// Counts of comparisons that this node made as a leader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowComparisonCounts {
-    /// All members had the same rows.
-    pub equal: u64,
-    /// Two members had different rows.
-    pub different: u64,
-    /// No two digests differed, and a member gave none.
-    pub incomplete: u64,
-}
-
-/// A comparison that this node knows, and the time at which it got it.
-#[derive(Clone, Debug)]
-pub struct KnownComparison {
-    /// The result.
-    pub comparison: RowComparison,
-    /// When this node got it.
-    pub known_since: Instant,
-}
-
-/// The newest comparison of each group, and counts.
-#[derive(Default)]
-pub(super) struct RowComparisons {
-    newest: Mutex<BTreeMap<u32, KnownComparison>>,
-    equal: AtomicU64,
-    different: AtomicU64,
-    incomplete: AtomicU64,
-}
-
-impl RowComparisons {
-    fn get(&self, group: u32) -> Option<RowComparison> {
-        self.newest.lock().get(&group).map(|known| known.comparison.clone())
-    }
-
-    /// Records a comparison, unless a later one is known.
-    fn record(&self, group: u32, comparison: RowComparison) {
-        let mut newest = self.newest.lock();
-        if newest.get(&group).is_none_or(|known| known.comparison.index < comparison.index) {
-            newest.insert(group, KnownComparison { comparison, known_since: Instant::now() });
-        }
-    }
-
-    fn count(&self, outcome: ComparisonOutcome) {
-        let counter = match outcome {
-            ComparisonOutcome::Equal => &self.equal,
-            ComparisonOutcome::Different => &self.different,
-            ComparisonOutcome::Incomplete => &self.incomplete,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// Error of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +65,7 @@ impl Catalogue {
     /// The newest comparison of each group with a member on this node, as far as this node knows it.
     #[must_use]
     pub fn row_comparisons(&self) -> BTreeMap<u32, KnownComparison> {
-        let mut known = self.inner.row_comparisons.newest.lock().clone();
+        let mut known = self.inner.row_comparisons.all();
         known.retain(|group, _| self.inner.groups.get(*group).is_some());
         known
     }
@@ -126,12 +73,7 @@ impl Catalogue {
     /// Counts of the comparisons that this node made.
     #[must_use]
     pub fn row_comparison_counts(&self) -> RowComparisonCounts {
-        let comparisons = &self.inner.row_comparisons;
-        RowComparisonCounts {
-            equal: comparisons.equal.load(Ordering::Relaxed),
-            different: comparisons.different.load(Ordering::Relaxed),
-            incomplete: comparisons.incomplete.load(Ordering::Relaxed),
-        }
+        self.inner.row_comparisons.counts()
     }
 }
 

@@ -1,28 +1,25 @@
 //! Digests of the rows of a group after one entry, to compare the members of a cluster.
 //!
 //! The entry is the same on all members, so their rows are as well, unless a member diverged. The rows are
-//! frozen while the entry is applied, which reads nothing. A thread of low rate reads them afterwards. A group
-//! has one digest at a time: a newer one ends an older one, and each has a time limit, because RocksDB keeps
-//! replaced values meanwhile. Nothing is stored. After a restart, and after another member's state was
+//! frozen while the entry is applied, which reads nothing. A thread of low rate reads them afterwards. A
+//! group has one digest at a time: a newer one ends an older one, and each has a time limit, because RocksDB
+//! keeps replaced values meanwhile. Nothing is stored. After a restart, and after another member's state was
 //! installed, there is no digest until the next entry.
 
-use super::group::Group;
 use crate::offline::group_rows::GroupDigest;
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use mlgw_common::limits::{KIB, MIB};
 use mlgw_common::time::{Instant, block_for};
 use mlgw_formats::member_calls::RowDigestReply;
-use openraft::LogIdOptionExt as _;
-use openraft::async_runtime::WatchReceiver as _;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Bytes of rows that a node digests per second: 10^8 rows of 120 bytes take 12 minutes. One processor digests
-/// about ten times as much.
+/// Bytes of rows that a node digests per second: 10^8 rows of 120 bytes take 12 minutes. One processor
+/// digests about ten times as much.
 const BYTES_PER_SECOND: u64 = 16 * MIB;
 
 /// Bytes of rows that are read from one iterator, and then charged to the rate.
@@ -96,13 +93,13 @@ impl RowDigest {
 struct NewestDigest {
     index: u64,
     digest: RowDigest,
-    _wanted: Wanted,
+    _guard: DigestGuard,
 }
 
 /// Ends the thread of a digest when it is dropped.
-struct Wanted(Arc<AtomicBool>);
+struct DigestGuard(Arc<AtomicBool>);
 
-impl Drop for Wanted {
+impl Drop for DigestGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -128,8 +125,8 @@ impl RowDigests {
             return;
         }
         let is_wanted = Arc::new(AtomicBool::new(true));
-        let wanted = Wanted(Arc::clone(&is_wanted));
-        *self.newest.lock() = Some(NewestDigest { index, digest: RowDigest::Pending, _wanted: wanted });
+        let guard = DigestGuard(Arc::clone(&is_wanted));
+        *self.newest.lock() = Some(NewestDigest { index, digest: RowDigest::Pending, _guard: guard });
         let work = DigestWork {
             state,
             index,
@@ -160,21 +157,8 @@ impl RowDigests {
     }
 
     /// The digest after the entry `index`; `None` if the newest one is of another entry.
-    fn of(&self, index: u64) -> Option<RowDigest> {
+    pub(super) fn of(&self, index: u64) -> Option<RowDigest> {
         self.newest.lock().as_ref().filter(|newest| newest.index == index).map(|newest| newest.digest)
-    }
-}
-
-impl Group {
-    /// The digest of the rows of this member after the entry `index`.
-    pub(crate) fn row_digest(&self, index: u64) -> RowDigest {
-        // Read first: an entry that is applied meanwhile has a digest already.
-        let applied = self.raft.metrics().borrow_watched().last_applied.index();
-        match self.row_digests.of(index) {
-            Some(digest) => digest,
-            None if applied < Some(index) => RowDigest::Pending,
-            None => RowDigest::Absent,
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 use super::error::GroupError;
 use super::group::Group;
 use super::peers::CallRefused;
+use super::row_digests::RowDigest;
 use crate::catalogue::options::BarrierError;
 use mlgw_common::NodeId;
 use mlgw_common::limits::BATCH_COMMANDS_MAX;
@@ -16,11 +17,12 @@ use mlgw_formats::member_calls::{
     AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, MembershipReply,
     ProposeCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
 };
-use openraft::EntryPayload;
+use openraft::async_runtime::WatchReceiver as _;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, ClientWriteResult, TransferLeaderError,
     TransferLeaderRequest, VoteRequest, VoteResponse,
 };
+use openraft::{EntryPayload, LogIdOptionExt as _};
 use tokio::sync::oneshot;
 
 type Served = Result<MemberReply, CallRefused>;
@@ -177,6 +179,17 @@ impl Group {
         match self.shared_read_index().await {
             Ok(id) => MemberReply::ReadIndex(log_position(&id)),
             Err(error) => not_confirmed(error),
+        }
+    }
+
+    /// The digest of the rows of this member after the entry `index`.
+    pub(crate) fn row_digest(&self, index: u64) -> RowDigest {
+        // Read first: an entry that is applied meanwhile has a digest already.
+        let applied = self.raft.metrics().borrow_watched().last_applied.index();
+        match self.row_digests.of(index) {
+            Some(digest) => digest,
+            None if applied < Some(index) => RowDigest::Pending,
+            None => RowDigest::Absent,
         }
     }
 

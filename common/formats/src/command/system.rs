@@ -57,9 +57,9 @@ pub struct SetClusterVersion {
     pub version: u32,
 }
 
-/// Marks an entry of the log after which each member digests its rows. It changes no row. Members of a cluster
-/// compare the digests, which are equal unless a member has other rows than the log makes. Replies with
-/// [`Reply::Done`](super::Reply::Done).
+/// Marks an entry of the log after which each member digests its rows. It changes no row. Members of a
+/// cluster compare the digests, which are equal unless a member has other rows than the log makes. Replies
+/// with [`Reply::Done`](super::Reply::Done).
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CompareRows {}
 

@@ -1,5 +1,5 @@
-//! Messages with which the members of a group compare their rows: digests of the rows after one entry, and the
-//! result.
+//! Messages with which the members of a group compare their rows: digests of the rows after one entry, and
+//! the result.
 //!
 //! The leader asks each member for its digest and sends the result to all of them. Nothing is stored.
 
