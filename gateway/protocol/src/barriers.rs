@@ -2,15 +2,16 @@
 //!
 //! A read of a key waits for the group of the key. It waits for the system group only before it reports that
 //! a bucket, key or upload does not exist, because the copy of the bucket on this node may be an old one. A
-//! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere. A
-//! change also waits for it first: it cannot be repeated once its body was read. A copy waits for the groups
+//! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere. Most
+//! changes also wait for it first: they cannot be repeated once their body was read. A copy waits for the groups
 //! of both keys. An access key that this node does not have is looked up again after a barrier. A server
 //! without peers has no barriers.
 //!
 //! A PUT without conditions does not wait if barriers of both groups have passed within the last 20 ms. What
 //! it reads decides nothing that its group does not decide again when it applies the change. If the group
 //! then has no such bucket, the bucket may have been replaced by one of the same name, so the system group is
-//! waited for before that is reported ([decision](../../../docs/decisions/2026-11-29-put-without-barriers.md)).
+//! waited for before that is reported
+//! ([decision](../../../docs/decisions/2026-11-29-put-without-barriers.md)).
 //!
 //! Before a request is authenticated, its node has passed a barrier of the system group within the last 10 s,
 //! or passes one ([`until_recent`]). So a node that does not reach the leader of that group accepts a deleted
@@ -100,8 +101,8 @@ pub(crate) async fn wait(
     Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: false })
 }
 
-/// True if a request is a PUT of an object that needs no barrier of its own. Conditions and quotas are checked
-/// before the body is read, which may refuse the request, so current rows are needed for these.
+/// True if a request is a PUT of an object that needs no barrier of its own. Conditions and quotas are
+/// checked before the body is read, which may refuse the request, so current rows are needed for these.
 fn may_put_by_recent_rows(
     gateway: &Gateway,
     operation: Operation,
