@@ -2,10 +2,10 @@
 //!
 //! A read of a key waits for the group of the key. It waits for the system group only before it reports that
 //! a bucket, key or upload does not exist, because the copy of the bucket on this node may be an old one. A
-//! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere. Most
-//! changes also wait for it first: they cannot be repeated once their body was read. A copy waits for the groups
-//! of both keys. An access key that this node does not have is looked up again after a barrier. A server
-//! without peers has no barriers.
+//! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere.
+//! Most changes also wait for it first: they cannot be repeated once their body was read. A copy waits for
+//! the groups of both keys. An access key that this node does not have is looked up again after a barrier. A
+//! server without peers has no barriers.
 //!
 //! A PUT without conditions does not wait if barriers of both groups have passed within the last 20 ms. What
 //! it reads decides nothing that its group does not decide again when it applies the change. If the group
