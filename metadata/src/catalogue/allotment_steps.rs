@@ -181,10 +181,8 @@ impl<G: AllotmentGroups> Allotment<'_, G> {
         let slices = |measure: Measure, limit: u64| {
             let slice = |state: &SliceState| state.limits.limit(measure).unwrap_or(u64::MAX);
             let held: Vec<u64> = states.values().map(|state| slice(state).max(state.used(measure))).collect();
-            let budget = match claimed.failed {
-                None => limit,
-                Some(_) => limit.min(sum(&claimed.held_before(measure))),
-            };
+            let has_all = self.is_whole && claimed.failed.is_none();
+            let budget = if has_all { limit } else { limit.min(sum(&claimed.held_before(measure))) };
             let (used, need) = (used(states, measure), self.need(states, measure));
             grown(budget, &held, &shares(budget, &used, need), need.map_or(0, |need| need.index))
         };

@@ -389,7 +389,11 @@ fn each_rule_of_a_cluster_finds_what_it_is_for() {
             Warning,
             "The clocks of the nodes that answer differ by 700 ms",
         ),
-        (finding_after(|s| s.groups[1].leader = None), Critical, "Group 1 of the catalogue has no leader"),
+        (
+            finding_after(|s| s.groups[1].leader = None),
+            Critical,
+            "Group 1 of the catalogue has no known leader",
+        ),
         (
             finding_after(|s| {
                 (s.groups[1].is_here, s.groups[1].leader, s.groups[1].has_majority) = (false, None, false);

@@ -378,9 +378,11 @@ impl World {
     /// new object, or one whose chunk is moved.
     fn append(&mut self) {
         let Some(OwnSegment { node, segment, set }) = self.rng.choice(&self.created).copied() else { return };
-        let group = self.any_group();
-        let may_refer = of_group(&self.shared.lock().system(node), group).may_refer_to(set);
-        if self.rules.checks_set && !may_refer {
+        let (group, system) = (self.any_group(), self.shared.lock().system(node));
+        // A hold of the chunk keeps the segment until the node has read the rows.
+        let is_there = system.get(&segment::row(segment)).unwrap().is_some();
+        let may_refer = of_group(&system, group).may_refer_to(set);
+        if !is_there || (self.rules.checks_set && !may_refer) {
             return;
         }
         self.next += 1;

@@ -200,16 +200,14 @@ async fn chunks_that_cannot_be_read_delay_none_behind_them() {
         early.keys().flat_map(|object| segments(object)).filter(|id| !readable.contains(id)).collect();
     let unreadable = early.keys().filter(|object| segments(object).is_subset(&broken)).count();
     assert!(unreadable > MOVE_BATCH_CHUNKS_MAX, "{unreadable}");
-    let invert_headers = || {
-        for segment in &broken {
-            let path = bench.path(&segment_file_name(*segment));
-            let mut bytes = std::fs::read(&path).unwrap();
-            bytes[..16].iter_mut().for_each(|byte| *byte = !*byte);
-            std::fs::write(&path, bytes).unwrap();
-        }
-        bench.tier.inner.reader.invalidate_all();
-    };
-    invert_headers();
+    let files = broken.iter().map(|segment| bench.path(&segment_file_name(*segment)));
+    let files: Vec<_> = files.map(|path| (path.with_extension("away"), path)).collect();
+    // A directory in the place of a file cannot be read.
+    for (away, path) in &files {
+        std::fs::rename(path, away).unwrap();
+        std::fs::create_dir(path).unwrap();
+    }
+    bench.tier.inner.reader.invalidate_all();
     let passed = RelocatingDriver::default().run_pass(&bench.tier.inner, &bench.catalogue).await;
     let Err(MoveStepError::Unreadable(skipped)) = passed else { panic!("{passed:?}") };
     assert_eq!(skipped.count, unreadable as u64, "{skipped}");
@@ -217,7 +215,11 @@ async fn chunks_that_cannot_be_read_delay_none_behind_them() {
     assert_eq!(sets_of(&bench, "z"), [2].into());
     bench.reads("z", last, 400_000).await;
 
-    invert_headers();
+    for (away, path) in &files {
+        std::fs::remove_dir(path).unwrap();
+        std::fs::rename(away, path).unwrap();
+    }
+    bench.tier.inner.reader.invalidate_all();
     pass(&bench).await;
     for (object, body) in &early {
         assert_eq!(sets_of(&bench, object), [2].into(), "{object}");
