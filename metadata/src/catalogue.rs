@@ -92,6 +92,7 @@ mod stop_signal;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod unexpected_reply;
 mod usage_elsewhere;
 
 pub use crate::durability::Durability;

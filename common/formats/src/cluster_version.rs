@@ -102,11 +102,7 @@ impl Change {
             Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
             Self::CompareRows(_) => COMPARISON_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
-            Self::Object(object) if object.duty_term.is_some() => DUTY_CLUSTER_VERSION,
-            Self::CreateJob(create) if create.duty_term.is_some() => DUTY_CLUSTER_VERSION,
-            Self::StepJob(step) if step.duty_term.is_some() => DUTY_CLUSTER_VERSION,
-            Self::PutPolicy(put) if put.duty_term.is_some() => DUTY_CLUSTER_VERSION,
-            Self::RebindBucket(rebind) if rebind.duty_term.is_some() => DUTY_CLUSTER_VERSION,
+            _ if self.has_duty_term() => DUTY_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
             Self::PlaceSegment(place) if place.changes.is_some() => REPLICATION_CLUSTER_VERSION,
             Self::CreateSegment(create) if !create.followers.is_empty() => REPLICATION_CLUSTER_VERSION,
@@ -154,6 +150,18 @@ impl Change {
             | Self::PutPolicy(_)
             | Self::PutUploadKey(_)
             | Self::BeginIncarnation(_) => FIRST_CLUSTER_VERSION,
+        }
+    }
+
+    /// True if the command names a term of duty.
+    const fn has_duty_term(&self) -> bool {
+        match self {
+            Self::Object(object) => object.duty_term.is_some(),
+            Self::CreateJob(create) => create.duty_term.is_some(),
+            Self::StepJob(step) => step.duty_term.is_some(),
+            Self::PutPolicy(put) => put.duty_term.is_some(),
+            Self::RebindBucket(rebind) => rebind.duty_term.is_some(),
+            _ => false,
         }
     }
 }

@@ -130,17 +130,12 @@ impl From<Reject> for S3Error {
             Reject::BucketNotEmpty => Self::new(Code::BucketNotEmpty),
             Reject::TooManyBuckets => Self::new(Code::TooManyBuckets),
             Reject::TooManySplitKeys => too_many_split_keys(),
-            // The bucket changed during the request twice in a row. A retry sees its new state.
-            Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
-                Self::new(Code::OperationAborted)
-            }
+            Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => bucket_changed(),
             Reject::NoSuchKey => Self::new(Code::NoSuchKey),
             Reject::PreconditionFailed => Self::new(Code::PreconditionFailed),
             Reject::NoSuchUpload => Self::new(Code::NoSuchUpload),
             Reject::InvalidPart { number } => of_part(Code::InvalidPart, number),
-            Reject::PartTooSmall { number, size } => {
-                of_part(Code::EntityTooSmall, number).field("ProposedSize", size.to_string())
-            }
+            Reject::PartTooSmall { number, size } => part_too_small(number, size),
             Reject::TooLarge => Self::new(Code::EntityTooLarge),
             Reject::QuotaExceeded { of, excess } => quota_exceeded(&of, excess),
             Reject::TermEnded { .. } => taken_over(),
@@ -199,9 +194,18 @@ impl From<Reject> for S3Error {
     }
 }
 
+/// The bucket changed during the request twice in a row. A retry sees its new state.
+fn bucket_changed() -> S3Error {
+    S3Error::new(Code::OperationAborted)
+}
+
 fn too_many_split_keys() -> S3Error {
     S3Error::new(Code::InvalidArgument)
         .message("All buckets together have too many split keys. Create the bucket with fewer.")
+}
+
+fn part_too_small(number: u32, size: u64) -> S3Error {
+    of_part(Code::EntityTooSmall, number).field("ProposedSize", size.to_string())
 }
 
 fn of_part(code: Code, number: u32) -> S3Error {

@@ -2,9 +2,9 @@
 //! (`allotment_simulation.rs`). What holds, also after a power failure, is in `allotments.rs`.
 
 use super::groups::SYSTEM_GROUP;
-use super::inner::unreachable_reply;
 use super::options::ProposeError;
 use super::slice_shares::{NeedAt, grown, shares, sum};
+use super::unexpected_reply::unreachable_reply;
 use futures_util::future::join_all;
 use mlgw_formats::command::{
     BeginAllotment, Change, NeededRoom, QuotaOwner, QuotaSubject, Reject, Reply, SetSlice,

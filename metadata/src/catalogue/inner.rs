@@ -11,6 +11,7 @@ use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler,
 use super::reader_nodes::ReaderQuestions;
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
+use super::unexpected_reply::unreachable_reply;
 use crate::raft::error::GroupError;
 use crate::raft::queue::AppliedReply;
 use crate::store::log::LogStore;
@@ -420,9 +421,4 @@ impl Closing {
         }
         tracing::warn!("a reader still has the catalogue open");
     }
-}
-
-/// Panics because a command was answered with a reply that it never has.
-pub(super) fn unreachable_reply(reply: &Reply) -> ! {
-    panic!("unexpected reply to a command: {reply:?}")
 }

@@ -2,8 +2,8 @@
 //! (`saga_simulation.rs`). What holds, also after a power failure, is in `sagas.rs`.
 
 use super::groups::SYSTEM_GROUP;
-use super::inner::unreachable_reply;
 use super::options::ProposeError;
+use super::unexpected_reply::unreachable_reply;
 use mlgw_common::BucketId;
 use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_formats::command::{

@@ -22,9 +22,10 @@
 //! The steps are in `saga_steps.rs`.
 
 use super::groups::SYSTEM_GROUP;
-use super::inner::{CatalogueInner, propose_error, unreachable_reply};
+use super::inner::{CatalogueInner, propose_error};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use super::saga_steps::{self, SagaGroups};
+use super::unexpected_reply::unreachable_reply;
 use mlgw_common::{BucketId, BucketName, ObjectKey};
 use mlgw_formats::cluster_version::{SAGA_RUNS_CLUSTER_VERSION, SERVING_CLUSTER_VERSION};
 use mlgw_formats::command::{

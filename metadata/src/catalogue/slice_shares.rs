@@ -71,10 +71,10 @@ fn is_measure_due(measure: Measure, limit: u64, groups: &[SliceState]) -> bool {
     let Some(slices) = slices else { return true };
     let used: Vec<u64> = groups.iter().map(|group| group.used(measure)).collect();
     let held: Vec<u64> = slices.iter().zip(&used).map(|(slice, used)| *slice.max(used)).collect();
-    let has_spare = slices.iter().zip(&used).any(|(slice, used)| slice > used);
+    let has_room = slices.iter().zip(&used).any(|(slice, used)| slice > used);
     let (sum_held, mean_share) = (sum(&held), limit.saturating_sub(sum(&used)) / groups.len().max(1) as u64);
     if sum_held != limit {
-        return sum_held < limit || has_spare;
+        return sum_held < limit || has_room;
     }
     let has_little = |(held, used): (&u64, &u64)| held - used < mean_share / LITTLE_ROOM_DIVISOR;
     mean_share >= mean_share_min(measure) && held.iter().zip(&used).any(has_little)
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_division_is_due_when_slices_lack_or_do_not_fit() {
+    fn a_division_is_due_when_slices_are_missing_or_do_not_fit() {
         const MIB: u64 = 1 << 20;
         let quota = Quota { bytes: Some(30 * MIB), objects: None };
         let group = |slice: Option<u64>, used: u64| SliceState {

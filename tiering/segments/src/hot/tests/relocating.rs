@@ -201,10 +201,10 @@ async fn chunks_that_cannot_be_read_delay_none_behind_them() {
     let unreadable = early.keys().filter(|object| segments(object).is_subset(&broken)).count();
     assert!(unreadable > MOVE_BATCH_CHUNKS_MAX, "{unreadable}");
     let files = broken.iter().map(|segment| bench.path(&segment_file_name(*segment)));
-    let files: Vec<_> = files.map(|path| (path.with_extension("away"), path)).collect();
+    let files: Vec<_> = files.map(|path| (path.with_extension("kept"), path)).collect();
     // A directory in the place of a file cannot be read.
-    for (away, path) in &files {
-        std::fs::rename(path, away).unwrap();
+    for (kept, path) in &files {
+        std::fs::rename(path, kept).unwrap();
         std::fs::create_dir(path).unwrap();
     }
     bench.tier.inner.reader.invalidate_all();
@@ -215,9 +215,9 @@ async fn chunks_that_cannot_be_read_delay_none_behind_them() {
     assert_eq!(sets_of(&bench, "z"), [2].into());
     bench.reads("z", last, 400_000).await;
 
-    for (away, path) in &files {
+    for (kept, path) in &files {
         std::fs::remove_dir(path).unwrap();
-        std::fs::rename(away, path).unwrap();
+        std::fs::rename(kept, path).unwrap();
     }
     bench.tier.inner.reader.invalidate_all();
     pass(&bench).await;
