@@ -33,7 +33,6 @@ fn every_rule_of_the_end_of_a_guest_is_needed() {
     let all = GuestRules::ALL;
     let left_out = [
         ("a node reads its rows after an append", GuestRules { checks_set: false, ..all }),
-        ("the references are read again after the fences", GuestRules { reads_again: false, ..all }),
         ("an end names the next segment", GuestRules { names_segment: false, ..all }),
         (
             "a removal names the groups that have released the segment",

@@ -504,10 +504,14 @@ impl World {
         match outcome {
             Ok(_) if changes_quota => {
                 self.seen.changed += 1;
-                self.is_changing = false;
                 let peaks: u64 = self.peaks.values().sum();
                 let quota = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes);
-                self.allowed = Some(peaks).max(quota);
+                let allowed = Some(peaks).max(quota);
+                // The usage grew until the slices existed: the leader divides the quota again.
+                self.is_changing = Some(self.held()) > allowed;
+                if !self.is_changing {
+                    self.allowed = allowed;
+                }
             }
             Ok(_) => self.seen.divided += 1,
             Err(ProposeError::Rejected(Reject::QuotaExceeded { .. })) => self.seen.exceeded += 1,

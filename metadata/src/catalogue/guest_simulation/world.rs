@@ -24,7 +24,6 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 const OBJECT_GROUPS: [u32; 2] = [1, 2];
@@ -42,8 +41,6 @@ pub(super) struct GuestRules {
     /// A node acknowledges a chunk only if the group may refer to its segment by rows that the node reads
     /// after it has created the segment.
     pub(super) checks_set: bool,
-    /// The references are read again after all segments are fenced.
-    pub(super) reads_again: bool,
     /// The end of a guest is rejected if its set has a segment that the proposer has not read.
     pub(super) names_segment: bool,
     /// A removal names only groups that have released the segment.
@@ -51,8 +48,7 @@ pub(super) struct GuestRules {
 }
 
 impl GuestRules {
-    pub(super) const ALL: Self =
-        Self { checks_set: true, reads_again: true, names_segment: true, names_groups: true };
+    pub(super) const ALL: Self = Self { checks_set: true, names_segment: true, names_groups: true };
 }
 
 /// Counts of what happened.
@@ -188,7 +184,6 @@ struct NodeGroups {
     node: u64,
     shared: Arc<Mutex<Shared>>,
     rules: GuestRules,
-    reads: Arc<AtomicU32>,
 }
 
 impl GuestGroups for NodeGroups {
@@ -200,10 +195,6 @@ impl GuestGroups for NodeGroups {
         let rows = rows.ok_or(Reject::SegmentInUse)?;
         let next: Option<Vec<u8>> = system.get(&MetaRow::NextSegment.row()).unwrap();
         let next = next.map_or(1, |value| decode::<Counter>(&value).unwrap().next.max(1));
-        let is_again = self.reads.fetch_add(1, Ordering::Relaxed) > 0;
-        if is_again && !self.rules.reads_again {
-            return Ok(Some(UnfencedSegments { next_segment: SegmentId(next), segments: Vec::new() }));
-        }
         Ok(guest_steps::unfenced_segments(SegmentId(next), &segments(&system), &*rows, set).unwrap())
     }
 
@@ -360,7 +351,7 @@ impl World {
     }
 
     fn groups_of(&self, node: u64) -> NodeGroups {
-        NodeGroups { node, shared: self.shared.clone(), rules: self.rules, reads: Arc::default() }
+        NodeGroups { node, shared: self.shared.clone(), rules: self.rules }
     }
 
     /// A node creates a segment in a set, and has applied that then.
