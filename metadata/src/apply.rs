@@ -20,6 +20,8 @@ mod join_token;
 mod membership_model_tests;
 #[cfg(test)]
 mod membership_tests;
+#[cfg(test)]
+pub(crate) mod memory_group;
 mod modified;
 mod node;
 mod object;

@@ -135,8 +135,8 @@ metrics! {
         "Comparisons of the rows of a Raft group that this node made as the leader: equal (on all members), \
          different, incomplete (equal, and without those of a member that does not answer or has restarted)"
     CLUSTER_DIFFERING_GROUPS: Gauge "mlgw_cluster_differing_groups" []
-        "Raft groups with a member on this node of which a member has other rows than most members, as of \
-         the last comparison that this node knows"
+        "Raft groups whose last comparison found a member with rows that differ from those of most members. \
+         Only groups with a member on this node count"
     CLUSTER_CERTIFICATE: Gauge "mlgw_cluster_certificate_remaining_seconds" []
         "Time until the certificate of this node expires; negative afterwards. It is renewed much earlier"
     CLUSTER_CONNECTIONS: Gauge "mlgw_cluster_connections" ["channel"]

@@ -171,7 +171,7 @@ fn check_epoch(mirror: &Mirror, built_at: Option<u64>) -> Result<(), Reject> {
 
 /// Checks that no later run of a saga has dropped a bucket in this group. A mirror that is delayed until then
 /// would leave a row of a bucket that does not exist, which accepts writes. Runs are one after the other, so
-/// nobody waits for the command any more.
+/// the runner of the command has ended.
 fn check_run(view: &View<'_>, run: Option<u64>) -> Result<(), ApplyError> {
     let Some(run) = run else { return Ok(()) };
     match view.get::<SagaRun>(&MetaRow::LastDrop.row())? {

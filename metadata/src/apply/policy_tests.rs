@@ -1,17 +1,16 @@
 //! Policy versions follow each other, and the number of stored versions and files is bounded.
 
-use super::{apply, seq_of};
-use crate::view::{MemoryRows, RowReader as _, View};
+use super::memory_group::MemoryGroup;
+use crate::view::RowReader as _;
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_VERSIONS_MAX};
-use mlgw_formats::command::{Change, Command, PutPolicy, Reject, Reply, SetDuty};
+use mlgw_formats::command::{Change, PutPolicy, Reject, Reply, SetDuty};
 use mlgw_formats::schema::{
     Duty, DutyPhase, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, decode, policy,
 };
 
 #[derive(Default)]
 struct Group {
-    rows: MemoryRows,
-    index: u64,
+    group: MemoryGroup,
 }
 
 impl Group {
@@ -23,20 +22,15 @@ impl Group {
     }
 
     fn change(&mut self, change: Change) -> Result<Reply, Reject> {
-        self.index += 1;
-        let mut view = View::new(&self.rows);
-        let outcome = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
-        let (changes, _) = view.into_changes();
-        self.rows.write(changes);
-        outcome
+        self.group.apply(change)
     }
 
     fn version(&self, number: u64) -> Option<PolicyVersion> {
-        self.rows.get(&policy::row(number)).unwrap().map(|value| decode(&value).unwrap())
+        self.group.rows.get(&policy::row(number)).unwrap().map(|value| decode(&value).unwrap())
     }
 
     fn has_files(&self, number: u64) -> bool {
-        self.rows.get(&policy::files_row(number)).unwrap().is_some()
+        self.group.rows.get(&policy::files_row(number)).unwrap().is_some()
     }
 }
 

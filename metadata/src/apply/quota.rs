@@ -68,7 +68,7 @@ pub(super) fn set_slice(view: &mut View<'_>, command: &SetSlice) -> Result<Reply
         let row = payer_row(&owner.access_key);
         let payer: Payer = view.get(&row)?.unwrap_or_default();
         let limits = GroupLimits { quota: payer.quota, slice: payer.slice };
-        let slice = changed_slice(limits, &payer.usage, command)?;
+        let slice = changed_slice(limits, command)?;
         view.put(row, &Payer { slice: Some(slice), ..payer });
         return Ok(slice_reply(limits.slice, slice, &payer.usage));
     }
@@ -76,7 +76,7 @@ pub(super) fn set_slice(view: &mut View<'_>, command: &SetSlice) -> Result<Reply
     let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
     let usage: BucketUsage = view.get(&bucket_row(BucketId(owner.bucket_id)))?.unwrap_or_default();
     let limits = GroupLimits { quota: mirror.quota, slice: mirror.slice };
-    let slice = changed_slice(limits, &usage, command)?;
+    let slice = changed_slice(limits, command)?;
     view.put(row, &Mirror { slice: Some(slice), ..mirror });
     Ok(slice_reply(limits.slice, slice, &usage))
 }
@@ -87,7 +87,7 @@ fn slice_reply(before: Option<QuotaSlice>, after: QuotaSlice, usage: &BucketUsag
 }
 
 /// Returns the slice after a command. It has limits for the quantities that the quota limits.
-fn changed_slice(group: GroupLimits, usage: &BucketUsage, command: &SetSlice) -> Result<QuotaSlice, Reject> {
+fn changed_slice(group: GroupLimits, command: &SetSlice) -> Result<QuotaSlice, Reject> {
     let quota = group.quota.ok_or(Reject::NoQuota)?;
     let before = group.slice.unwrap_or_default();
     let is_joined = command.allotment == before.allotment;
@@ -100,7 +100,8 @@ fn changed_slice(group: GroupLimits, usage: &BucketUsage, command: &SetSlice) ->
         let Some(requested) = command.slice.limit(measure) else { return held };
         match command.grows {
             true => held.map(|held| held.max(requested)),
-            false => Some(held.unwrap_or(u64::MAX).min(requested.max(measure.amount_in(usage)))),
+            // Also below the usage: then nothing is added before a grant, or before the usage has fallen.
+            false => Some(held.unwrap_or(u64::MAX).min(requested)),
         }
     });
     Ok(QuotaSlice { limits, allotment: command.allotment })

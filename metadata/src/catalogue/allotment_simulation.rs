@@ -27,7 +27,6 @@ fn run(seed: u64, rules: AllotmentRules) -> Result<(), String> {
 }
 
 #[test]
-#[ignore = "slices may exceed a quota that was just lowered, until it is divided again"]
 fn no_schedule_exceeds_a_divided_quota_or_leaves_a_part_of_it_unusable() {
     mlgw_schedules::check_each(|seed| run(seed, AllotmentRules::ALL));
 }
@@ -53,7 +52,6 @@ fn every_rule_of_allotments_is_needed() {
 }
 
 #[test]
-#[ignore = "slices may exceed a quota that was just lowered, until it is divided again"]
 fn the_schedules_of_allotments_do_something() {
     let mut seen = world::Seen::default();
     for seed in 0..200 {

@@ -55,6 +55,11 @@ pub(super) async fn divide(
             continue;
         }
         let is_whole = missing.is_none() && claimed.failed.is_none();
+        if is_whole && has_unused_excess(&quota, &claimed.states) {
+            // The usage of a group has grown since it was read, so the slices of others fall further.
+            known = claimed.states;
+            continue;
+        }
         let granted = allotment.grant(&claimed).await;
         let failed = claimed.failed.or(granted.failed);
         let mut states = claimed.states;
@@ -104,6 +109,15 @@ pub(super) fn has_room(quota: &Quota, state: &SliceState, needed: &NeededRoom) -
         amount == 0 || state.used(measure).saturating_add(amount) <= slice
     };
     Measure::ALL.into_iter().all(fits)
+}
+
+/// Returns true if slices and usage together exceed a limit of the quota, and a slice has room.
+fn has_unused_excess(quota: &Quota, states: &States) -> bool {
+    Measure::ALL.into_iter().any(|measure| {
+        let (held, used) = (held(states, measure), used(states, measure));
+        let exceeds = quota.limit(measure).is_some_and(|limit| sum(&held) > limit);
+        exceeds && held.iter().zip(&used).any(|(held, used)| held > used)
+    })
 }
 
 /// Returns the limit of the whole quota that a write exceeds.
@@ -179,12 +193,17 @@ impl<G: AllotmentGroups> Allotment<'_, G> {
     async fn grant(&self, claimed: &Answers) -> Answers {
         let states = &claimed.states;
         let slices = |measure: Measure, limit: u64| {
-            let slice = |state: &SliceState| state.limits.limit(measure).unwrap_or(u64::MAX);
-            let held: Vec<u64> = states.values().map(|state| slice(state).max(state.used(measure))).collect();
+            let held = held(states, measure);
             let has_all = self.is_whole && claimed.failed.is_none();
             let budget = if has_all { limit } else { limit.min(sum(&claimed.held_before(measure))) };
             let (used, need) = (used(states, measure), self.need(states, measure));
-            grown(budget, &held, &shares(budget, &used, need), need.map_or(0, |need| need.index))
+            let grown = grown(budget, &held, &shares(budget, &used, need), need.map_or(0, |need| need.index));
+            // A slice below its usage stays there without growth: it would take what others may have.
+            let slice = |((grown, held), state): ((u64, u64), &SliceState)| match grown > held {
+                true => grown,
+                false => state.limits.limit(measure).unwrap_or(grown),
+            };
+            grown.into_iter().zip(held).zip(states.values()).map(slice).collect()
         };
         let mut limits = self.by_group(states, slices);
         limits.retain(|group, slice| grows(&states[group].limits, slice));

@@ -2,7 +2,7 @@
 //!
 //! The slices of a quota never exceed it together, except while a new quota, or a restored backup, was not
 //! divided yet. An allotment has a number, which the system group allocates. First it *claims* the slices:
-//! each group takes part from then on, and its slice falls, at most to its usage. Then it *grants* what is
+//! each group takes part from then on, and its slice falls. Then it *grants* what is
 //! left of the quota. A group rejects claims of earlier allotments than its own, and grants of any other one.
 //! So no late command of an allotment raises a slice that a later one has claimed, and any node may begin
 //! one at any time: after a crash, a lost reply or a change of the duty node, the next one decides anew. If a

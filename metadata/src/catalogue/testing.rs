@@ -1,6 +1,7 @@
-//! Helpers of this crate's tests: catalogues in temporary directories, and versions to put.
+//! Helpers of this crate's tests: catalogues in temporary directories, versions to put, and the answers of
+//! simulations.
 
-use super::{Catalogue, CatalogueOptions, Durability, NewBucket};
+use super::{Catalogue, CatalogueOptions, Durability, NewBucket, ProposeError};
 use mlgw_common::clock::ManualClock;
 use mlgw_common::{BodyId, BucketName, ObjectKey, SplitKeys, Timestamp};
 use mlgw_formats::command::{Command, Conditions, DeleteObject, ObjectChange, PutObject, Reply};
@@ -8,7 +9,9 @@ use mlgw_formats::schema::{Bucket, Extent, ObjectVersion};
 use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -54,6 +57,41 @@ impl Subscriber for LoggedWarnings {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
+}
+
+/// Outcome of a command in a simulation, once its proposer has it.
+pub(crate) struct SimAnswer<T>(Arc<Mutex<Option<Result<T, ProposeError>>>>);
+
+impl<T> Default for SimAnswer<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for SimAnswer<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> SimAnswer<T> {
+    /// Gives the proposer an outcome, unless it has one.
+    pub(crate) fn give(&self, outcome: Result<T, ProposeError>) {
+        self.0.lock().get_or_insert(outcome);
+    }
+
+    /// True if the proposer has an outcome.
+    pub(crate) fn is_given(&self) -> bool {
+        self.0.lock().is_some()
+    }
+}
+
+impl<T: Clone> Future for SimAnswer<T> {
+    type Output = Result<T, ProposeError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.lock().clone().map_or(Poll::Pending, Poll::Ready)
+    }
 }
 
 pub(crate) fn name(name: &str) -> BucketName {

@@ -32,7 +32,7 @@ fn indices(entries: &[RaftLogEntry]) -> Vec<u64> {
     entries.iter().map(|entry| entry.log_id.index).collect()
 }
 
-/// Asserts that a read from each entry on ends after so many bytes.
+/// Asserts that each read, whichever entry it begins with, returns no more than the limit of bytes.
 async fn assert_bounded(log: &mut GroupLog, place: &str) {
     for from in 1..=ENTRIES {
         let read = log.limited_get_log_entries(from, ENTRIES + 1).await.unwrap();

@@ -287,7 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = state(dir.path());
         let expected = digest_of(&state);
-        // Slow enough that what follows is written before the last step.
+        // The rate leaves time for the write below before the digest ends.
         let digests = digests(8 * STEP_BYTES);
         digests.begin(Arc::clone(&state), 5).await;
         let changes = [(vec![1; 8], Some(vec![1])), (vec![0, 1], Some(vec![2]))];

@@ -98,8 +98,8 @@ pub struct SetSlice {
     /// The slice.
     #[prost(message, required, tag = "3")]
     pub slice: Quota,
-    /// False: the group takes part in the allotment from now on, and its slice falls to `slice`, but not
-    /// below the usage; it does not grow. True: the slice grows to `slice`; the group must take part already.
+    /// False: the group takes part in the allotment from now on, and its slice falls to `slice`, also below
+    /// the usage; it does not grow. True: the slice grows to `slice`; the group must take part already.
     #[prost(bool, tag = "4")]
     pub grows: bool,
 }

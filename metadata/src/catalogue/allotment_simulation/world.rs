@@ -1,17 +1,16 @@
 //! The world of a schedule, for tests only: groups with rows, commands on their way, and allotments that run.
 
-use crate::apply::{apply, seq_of};
+use crate::apply::memory_group::MemoryGroup;
 use crate::catalogue::allotment_steps::{self, AllotmentGroups};
 use crate::catalogue::allotments::owner_of_key;
 use crate::catalogue::groups::SYSTEM_GROUP;
 use crate::catalogue::options::ProposeError;
-use crate::catalogue::testing::{delete, put, version};
-use crate::view::{MemoryRows, RowReader as _, View};
+use crate::catalogue::testing::{SimAnswer, delete, put, version};
+use crate::view::RowReader as _;
 use fastrand::Rng;
 use mlgw_common::BodyId;
 use mlgw_formats::command::{
-    Change, Command, MirrorBucket, NeededRoom, ObjectChange, ObjectCommand, PutCredential, Reject, Reply,
-    SetKeyQuota,
+    Change, MirrorBucket, NeededRoom, ObjectChange, ObjectCommand, PutCredential, Reject, Reply, SetKeyQuota,
 };
 use mlgw_formats::schema::quota::payer_row;
 use mlgw_formats::schema::{Credential, ObjectVersion, Payer, Quota, SliceState, credential, decode};
@@ -78,27 +77,7 @@ impl std::ops::AddAssign for Seen {
 
 type Outcome = Result<Reply, ProposeError>;
 
-/// The outcome of a command, once its proposer knows it.
-#[derive(Clone, Default)]
-struct Answer(Arc<Mutex<Option<Outcome>>>);
-
-impl Answer {
-    fn give(&self, outcome: Outcome) {
-        self.0.lock().get_or_insert(outcome);
-    }
-
-    fn is_given(&self) -> bool {
-        self.0.lock().is_some()
-    }
-}
-
-impl Future for Answer {
-    type Output = Outcome;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
-        self.0.lock().clone().map_or(Poll::Pending, Poll::Ready)
-    }
-}
+type Answer = SimAnswer<Reply>;
 
 /// A command on its way to a group.
 struct Sent {
@@ -108,23 +87,15 @@ struct Sent {
 }
 
 #[derive(Default)]
-struct SimGroup {
-    rows: MemoryRows,
-    index: u64,
-}
+struct SimGroup(MemoryGroup);
 
 impl SimGroup {
     fn apply(&mut self, change: Change) -> Result<Reply, Reject> {
-        self.index += 1;
-        let mut view = View::new(&self.rows);
-        let outcome = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
-        let (changes, _) = view.into_changes();
-        self.rows.write(changes);
-        outcome
+        self.0.apply(change)
     }
 
     fn payer(&self) -> Payer {
-        let row = self.rows.get(&payer_row(KEY)).unwrap();
+        let row = self.0.rows.get(&payer_row(KEY)).unwrap();
         row.map(|value| decode(&value).unwrap()).unwrap_or_default()
     }
 
@@ -138,7 +109,7 @@ type Groups = BTreeMap<u32, SimGroup>;
 
 /// The quota in the system group.
 fn quota_in(groups: &Groups) -> Option<Quota> {
-    let row = groups[&SYSTEM_GROUP].rows.get(&credential::row(KEY)).unwrap()?;
+    let row = groups[&SYSTEM_GROUP].0.rows.get(&credential::row(KEY)).unwrap()?;
     decode::<Credential>(&row).unwrap().quota
 }
 
@@ -506,12 +477,8 @@ impl World {
                 self.seen.changed += 1;
                 let peaks: u64 = self.peaks.values().sum();
                 let quota = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes);
-                let allowed = Some(peaks).max(quota);
-                // The usage grew until the slices existed: the leader divides the quota again.
-                self.is_changing = Some(self.held()) > allowed;
-                if !self.is_changing {
-                    self.allowed = allowed;
-                }
+                self.is_changing = false;
+                self.allowed = Some(peaks).max(quota);
             }
             Ok(_) => self.seen.divided += 1,
             Err(ProposeError::Rejected(Reject::QuotaExceeded { .. })) => self.seen.exceeded += 1,

@@ -1,17 +1,18 @@
 //! The world of a schedule, for tests only: groups with the rows of all positions of their logs, nodes that
 //! have applied some of them, commands on their way, and runners.
 
-use crate::apply::{apply, is_released, seq_of};
+use crate::apply::is_released;
+use crate::apply::memory_group::MemoryGroup;
 use crate::catalogue::groups::SYSTEM_GROUP;
 use crate::catalogue::guest_steps::{self, GuestGroups, UnfencedSegments};
 use crate::catalogue::options::ProposeError;
-use crate::catalogue::testing::{delete, extent, put, version};
-use crate::view::{MemoryRows, RowReader as _, View};
+use crate::catalogue::testing::{SimAnswer, delete, extent, put, version};
+use crate::view::{MemoryRows, RowReader as _};
 use fastrand::Rng;
 use mlgw_common::{BodyId, NodeId, SegmentId};
 use mlgw_formats::command::{
-    AssignGroup, Change, Command, CreateSegment, FenceSegment, MirrorBucket, ObjectChange, ObjectCommand,
-    PutNode, PutPartition, PutSet, Reject, RelocateExtent, RemoveSegment, Reply, SealSegment,
+    AssignGroup, Change, CreateSegment, FenceSegment, MirrorBucket, ObjectChange, ObjectCommand, PutNode,
+    PutPartition, PutSet, Reject, RelocateExtent, RemoveSegment, Reply, SealSegment,
 };
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
@@ -79,17 +80,7 @@ impl std::ops::AddAssign for Seen {
 
 type Outcome = Result<Reply, ProposeError>;
 
-/// The outcome of a command, once its proposer knows it.
-#[derive(Clone, Default)]
-struct Answer(Arc<Mutex<Option<Outcome>>>);
-
-impl Future for Answer {
-    type Output = Outcome;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
-        self.0.lock().clone().map_or(Poll::Pending, Poll::Ready)
-    }
-}
+type Answer = SimAnswer<Reply>;
 
 /// A command on its way to a group.
 struct Sent {
@@ -112,12 +103,10 @@ impl SimGroup {
     }
 
     fn apply(&mut self, change: Change) -> Result<Reply, Reject> {
-        let mut rows = MemoryRows::clone(self.rows());
-        let mut view = View::new(&rows);
-        let outcome = apply(&mut view, &Command::from(change), seq_of(self.0.len() as u64, 0)).unwrap();
-        let (changes, _) = view.into_changes();
-        rows.write(changes);
-        self.0.push(Arc::new(rows));
+        let (rows, index) = (MemoryRows::clone(self.rows()), self.last() as u64);
+        let mut next = MemoryGroup { rows, index };
+        let outcome = next.apply(change);
+        self.0.push(Arc::new(next.rows));
         outcome
     }
 }
@@ -471,7 +460,7 @@ impl World {
     fn drop_answer(&mut self) {
         let shared = self.shared.lock();
         if let Some(sent) = self.rng.choice(shared.network.iter()) {
-            sent.answer.0.lock().get_or_insert(Err(ProposeError::UnknownOutcome));
+            sent.answer.give(Err(ProposeError::UnknownOutcome));
         }
     }
 
@@ -508,7 +497,7 @@ impl World {
         drop(shared);
         self.note(format!("{change:?} of node {node} in group {group}: {outcome:?}"));
         self.record(group, &change, &outcome);
-        answer.0.lock().get_or_insert(outcome.map_err(ProposeError::from));
+        answer.give(outcome.map_err(ProposeError::from));
     }
 
     /// Keeps account of the objects.

@@ -1,14 +1,15 @@
 //! The world of a schedule, for tests only: groups with rows, commands on their way, and runners of sagas.
 
-use crate::apply::{apply, seq_of};
+use crate::apply::memory_group::MemoryGroup;
 use crate::catalogue::groups::SYSTEM_GROUP;
 use crate::catalogue::options::ProposeError;
 use crate::catalogue::saga_steps::{self, SagaGroups};
-use crate::view::{MemoryRows, RowReader as _, View};
+use crate::catalogue::testing::SimAnswer;
+use crate::view::RowReader as _;
 use fastrand::Rng;
 use mlgw_common::BucketId;
 use mlgw_formats::command::{
-    Change, Command, CreateBucket, DeleteObject, ObjectChange, ObjectCommand, PutObject, Reject, Reply,
+    Change, CreateBucket, DeleteObject, ObjectChange, ObjectCommand, PutObject, Reject, Reply,
 };
 use mlgw_formats::schema::{Bucket, BucketState, Mirror, ObjectVersion, bucket, decode, object};
 use parking_lot::Mutex;
@@ -72,23 +73,7 @@ type Outcome = Result<Reply, ProposeError>;
 /// The outcome of a command, with its log index.
 type Applied = Result<(Reply, u64), ProposeError>;
 
-/// The outcome of a command, once its proposer has it.
-#[derive(Clone, Default)]
-struct Answer(Arc<Mutex<Option<Applied>>>);
-
-impl Answer {
-    fn give(&self, outcome: Applied) {
-        self.0.lock().get_or_insert(outcome);
-    }
-}
-
-impl Future for Answer {
-    type Output = Applied;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Applied> {
-        self.0.lock().clone().map_or(Poll::Pending, Poll::Ready)
-    }
-}
+type Answer = SimAnswer<(Reply, u64)>;
 
 /// A command on its way to a group.
 struct Sent {
@@ -149,17 +134,11 @@ struct Runner {
     saga: Pin<Box<dyn Future<Output = Outcome> + Send>>,
 }
 
-#[derive(Default)]
-struct SimGroup {
-    rows: MemoryRows,
-    index: u64,
-}
-
 pub(super) struct World {
     rng: Rng,
     rules: SagaRules,
     is_calm: bool,
-    groups: BTreeMap<u32, SimGroup>,
+    groups: BTreeMap<u32, MemoryGroup>,
     /// Leadership of the system group.
     term: Arc<AtomicU64>,
     network: Arc<Mutex<Vec<Sent>>>,
@@ -179,7 +158,7 @@ impl World {
             rng: Rng::with_seed(seed),
             rules,
             is_calm: false,
-            groups: (0..=3).map(|group| (group, SimGroup::default())).collect(),
+            groups: (0..=3).map(|group| (group, MemoryGroup::default())).collect(),
             term: Arc::new(AtomicU64::new(1)),
             network: Arc::default(),
             runners: Vec::new(),
@@ -379,13 +358,7 @@ impl World {
 
     fn apply(&mut self, sent: &Sent) -> Result<Reply, Reject> {
         let group = self.groups.get_mut(&sent.group).expect("commands are sent to groups that exist");
-        group.index += 1;
-        let mut view = View::new(&group.rows);
-        let command = Command::from(sent.change.clone());
-        let outcome = apply(&mut view, &command, seq_of(group.index, 0)).unwrap();
-        let (changes, _) = view.into_changes();
-        group.rows.write(changes);
-        outcome
+        group.apply(sent.change.clone())
     }
 
     /// Keeps account of what was acknowledged.
