@@ -46,7 +46,7 @@ struct DueRemoval {
     confirmed: BTreeSet<u32>,
 }
 
-/// Barriers of groups that have begun. They confirm the requests that were due when they began.
+/// Barriers of groups that have begun. Each confirms the requests from before its begin.
 #[derive(Default)]
 struct GroupBarriers<'b> {
     groups: BTreeSet<u32>,
@@ -55,20 +55,15 @@ struct GroupBarriers<'b> {
 
 struct GroupAnswer {
     group: u32,
-    /// Numbers of the requests that were due when the barrier began.
-    requests: BTreeSet<u64>,
+    /// Number of the newest request when the barrier began.
+    newest_request: u64,
     has_passed: bool,
 }
 
 impl<'b> GroupBarriers<'b> {
-    fn begin(
-        &mut self,
-        group: u32,
-        requests: BTreeSet<u64>,
-        barrier: impl Future<Output = bool> + Send + 'b,
-    ) {
+    fn begin(&mut self, group: u32, newest_request: u64, barrier: impl Future<Output = bool> + Send + 'b) {
         if self.groups.insert(group) {
-            let answer = async move { GroupAnswer { group, requests, has_passed: barrier.await } };
+            let answer = async move { GroupAnswer { group, newest_request, has_passed: barrier.await } };
             self.answers.push(Box::pin(answer));
         }
     }
@@ -145,9 +140,9 @@ impl NodeRemovals {
         }
         let state = |node: &NodeId| catalogue.node_record(*node).map(|node| node.state());
         self.due.lock().by_node.retain(|node, _| state(node) == Some(NodeState::Leaving));
-        let (requests, lacking) = self.not_confirmed(&catalogue.object_groups());
+        let (newest_request, lacking) = self.not_confirmed(&catalogue.object_groups());
         for group in lacking {
-            barriers.begin(group, requests.clone(), confirms(group));
+            barriers.begin(group, newest_request, confirms(group));
         }
         let (end, mut refused) = (Instant::now() + RETRY, BTreeSet::new());
         self.record_confirmed(catalogue).await;
@@ -180,11 +175,11 @@ impl NodeRemovals {
         }
     }
 
-    /// Numbers of the requests that are due, and the groups that have not confirmed every one of them.
-    fn not_confirmed(&self, groups: &BTreeSet<u32>) -> (BTreeSet<u64>, BTreeSet<u32>) {
+    /// Number of the newest request, and the groups that have not confirmed every one that is due.
+    fn not_confirmed(&self, groups: &BTreeSet<u32>) -> (u64, BTreeSet<u32>) {
         let due = self.due.lock();
         let lacking = due.by_node.values().flat_map(|of| groups.difference(&of.confirmed).copied());
-        (due.by_node.values().map(|of| of.request).collect(), lacking.collect())
+        (due.requests, lacking.collect())
     }
 
     /// Adds a group to those that have confirmed the removals, except of nodes that it has. A removal that
@@ -192,7 +187,7 @@ impl NodeRemovals {
     /// began and before it left.
     fn add(&self, catalogue: &Catalogue, answer: &GroupAnswer) {
         for (node, of) in &mut self.due.lock().by_node {
-            if answer.requests.contains(&of.request) && !catalogue.is_in_group(answer.group, *node) {
+            if of.request <= answer.newest_request && !catalogue.is_in_group(answer.group, *node) {
                 of.confirmed.insert(answer.group);
             }
         }

@@ -174,6 +174,7 @@ impl StatusSources<'_> {
             .map(|(group, known)| {
                 let mut rows = known.comparison;
                 rows.differing.retain(|node| self.catalogue.is_in_group(group, *node));
+                rows.without.retain(|node| self.catalogue.is_in_group(group, *node));
                 (group, rows)
             })
             .collect()

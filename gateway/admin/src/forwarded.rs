@@ -14,6 +14,9 @@ use mlgw_common::NodeId;
 use mlgw_node::{AdminAnswer, AdminCallError, ClusterNode, ClusterStatus};
 use tokio::sync::Mutex;
 
+/// Reason for which a node that starts is not ready.
+pub(super) const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
+
 /// Beginnings of the paths of what belongs to one node: its tiers and its data directory. A node serves some
 /// of these itself ([`super::member`]); the others, such as the drain of a tier, only the duty node has.
 const OF_ONE_NODE: [&str; 2] = ["/v1/tiers", "/v1/store"];
@@ -46,6 +49,11 @@ pub(super) async fn forward(
 pub(super) async fn refuse(uri: Uri) -> ApiError {
     let message = format!("This node does not have the duty, so it does not have {}. Try again.", uri.path());
     unavailable("NoDutyNode", message)
+}
+
+/// Error of a request to a storage node that waits at its start.
+pub(super) fn starting() -> ApiError {
+    unavailable("Starting", WAITING.to_owned())
 }
 
 pub(super) fn unavailable(code: &'static str, message: String) -> ApiError {

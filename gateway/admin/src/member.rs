@@ -15,7 +15,7 @@ use super::node_status::with_findings;
 use super::serve::ServedRoutes;
 use super::signed::{AdminCaller, SignedHead, require_member_signature};
 use super::storage_figures::StorageFigures;
-use super::tiers::{NodeTiers, TierContext};
+use super::tiers::{NodeTiers, TierContext, TiersAbsent};
 use super::whole_status::whole_status;
 use super::{
     ApiError, Backups, cluster, cluster_authority, cluster_leaving, cluster_rebalance, disks, openapi,
@@ -42,9 +42,6 @@ use mlgw_telemetry::audit::AuditLog;
 use mlgw_telemetry::recent::{CounterSnapshot, RecentCounters};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// Reason for which a node that starts is not ready.
-const WAITING: &str = "this node starts, and waits until a majority of the voters answers";
 
 /// Shared state of the handlers on a node other than the duty node.
 pub struct MemberAdmin {
@@ -127,7 +124,8 @@ impl FromRef<Arc<MemberAdmin>> for TierContext {
             upstreams: Arc::clone(&storage.upstreams),
             scrub: Arc::clone(&storage.scrub),
         };
-        Self(admin.storage.as_ref().map(own))
+        let absent = if admin.is_waiting { TiersAbsent::Starting } else { TiersAbsent::Gateway };
+        Self(admin.storage.as_ref().map(own).ok_or(absent))
     }
 }
 
@@ -184,7 +182,7 @@ async fn forward(State(admin): State<Arc<MemberAdmin>>, request: Request) -> Res
     let (head, body) = request.into_parts();
     let signed = SignedHead::verify(&AdminContext::from_ref(&admin), head).await?;
     if admin.is_waiting {
-        return Err(forwarded::unavailable("Starting", WAITING.to_owned()));
+        return Err(forwarded::starting());
     }
     forwarded::forward(&admin.cluster, &admin.forwarding_plan, signed, body).await
 }
@@ -268,7 +266,7 @@ impl MemberAdmin {
 
     fn obstacle(&self) -> Option<&'static str> {
         if self.is_waiting {
-            return Some(WAITING);
+            return Some(forwarded::WAITING);
         }
         let cluster = &self.cluster;
         let (accepts, is_storage) = (self.ready.load(Relaxed), self.storage.is_some());

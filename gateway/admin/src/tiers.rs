@@ -5,7 +5,7 @@ use super::change::{AuditedAction, AuditedChange, json, parse_optional};
 use super::context::AdminContext;
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
-use super::{Admin, ApiError};
+use super::{Admin, ApiError, forwarded};
 use axum::body::Bytes;
 use axum::extract::{FromRef, State};
 use axum::response::Response;
@@ -20,9 +20,9 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Tiers of this node; `None` on a gateway, and on a storage node that waits at its start.
+/// Tiers of this node, or the reason why it has none.
 #[derive(Clone)]
-pub(super) struct TierContext(pub(super) Option<NodeTiers>);
+pub(super) struct TierContext(pub(super) Result<NodeTiers, TiersAbsent>);
 
 /// Tiers of one node, and what their routes need besides. Clones share the parts.
 #[derive(Clone)]
@@ -34,9 +34,18 @@ pub(super) struct NodeTiers {
     pub(super) scrub: Arc<Scrub>,
 }
 
+/// Reason why a node has no tiers.
+#[derive(Clone, Copy)]
+pub(super) enum TiersAbsent {
+    /// It is a gateway.
+    Gateway,
+    /// It is a storage node that waits at its start.
+    Starting,
+}
+
 impl FromRef<Arc<Admin>> for TierContext {
     fn from_ref(admin: &Arc<Admin>) -> Self {
-        Self(Some(NodeTiers::of(admin)))
+        Self(Ok(NodeTiers::of(admin)))
     }
 }
 
@@ -46,10 +55,12 @@ impl TierContext {
     /// # Errors
     /// If it has none.
     fn tiers(self) -> Result<NodeTiers, ApiError> {
-        self.0.ok_or_else(|| {
-            let message = "This node has no tiers, because it is a gateway or waits at its start: send the \
-                           request to a storage node that serves.";
-            ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message)
+        self.0.map_err(|absent| match absent {
+            TiersAbsent::Starting => forwarded::starting(),
+            TiersAbsent::Gateway => {
+                let message = "A gateway has no tiers: send the request to a storage node that serves.";
+                ApiError::new(StatusCode::MISDIRECTED_REQUEST, "OtherNode", message)
+            }
         })
     }
 }

@@ -74,8 +74,7 @@ pub(crate) async fn wait(
 ) -> Result<AwaitedState, BarrierError> {
     let attempt = if is_read(operation) { attempt } else { BarrierAttempt::Repeated };
     let mut leases = ReadLeases::default();
-    if may_put_by_recent_rows(gateway, operation, request) {
-        let bucket = bucket_now(gateway, request);
+    if let Some(bucket) = bucket_of_recent_rows(gateway, operation, request) {
         return Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: true });
     }
     let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
@@ -101,29 +100,28 @@ pub(crate) async fn wait(
     Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: false })
 }
 
-/// True if a request is a PUT of an object that needs no barrier of its own. Conditions and quotas are
-/// checked before the body is read, which may refuse the request, so current rows are needed for these.
-fn may_put_by_recent_rows(
+/// The bucket of a PUT of an object that needs no barrier of its own; `None` for any other request. Conditions
+/// and quotas are checked before the body is read, which may refuse the request, so current rows are needed
+/// for these.
+fn bucket_of_recent_rows(
     gateway: &Gateway,
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
-) -> bool {
+) -> Option<AwaitedBucket> {
     let headers = &request.head.headers;
     if operation != Operation::PutObject
         || headers.contains_key(IF_MATCH)
         || headers.contains_key(IF_NONE_MATCH)
     {
-        return false;
+        return None;
     }
-    let (Some(name), Some(key)) = (request.target.bucket.as_deref(), &request.target.key) else {
-        return false;
-    };
+    let key = request.target.key.as_ref()?;
     let objects = &gateway.objects;
-    objects.catalogue.bucket(name).is_some_and(|bucket| {
-        bucket.binding.is_none()
-            && !objects.has_quota(&bucket, request.principal.payer())
-            && objects.catalogue.has_recent_rows_for_put(bucket.bucket_id(), key)
-    })
+    let bucket = objects.catalogue.bucket(request.target.bucket.as_deref()?)?;
+    let is_enough = bucket.binding.is_none()
+        && objects.catalogue.has_recent_rows_for_put(bucket.bucket_id(), key)
+        && !objects.has_quota(&bucket, request.principal.payer());
+    is_enough.then_some(AwaitedBucket(Some(bucket.id)))
 }
 
 /// Asks for the usage that the check of a quota needs, on a node that has not all groups.

@@ -26,7 +26,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
         bucket: command.bucket(),
         key: command.key.as_bytes(),
         seq,
-        limits: GroupLimits { quota: mirror.quota, slice: mirror.slice },
+        limits: GroupLimits::from(&mirror),
         grows_times: command.grows_times,
     };
     match &command.change {

@@ -31,6 +31,18 @@ pub(super) struct GroupLimits {
     pub(super) slice: Option<QuotaSlice>,
 }
 
+impl From<&Mirror> for GroupLimits {
+    fn from(mirror: &Mirror) -> Self {
+        Self { quota: mirror.quota, slice: mirror.slice }
+    }
+}
+
+impl From<&Payer> for GroupLimits {
+    fn from(payer: &Payer) -> Self {
+        Self { quota: payer.quota, slice: payer.slice }
+    }
+}
+
 impl GroupLimits {
     /// Returns the rejection of a change of usage, if it exceeds a limit.
     pub(super) fn refusal(
@@ -67,7 +79,7 @@ pub(super) fn set_slice(view: &mut View<'_>, command: &SetSlice) -> Result<Reply
     if owner.bucket_id == 0 {
         let row = payer_row(&owner.access_key);
         let payer: Payer = view.get(&row)?.unwrap_or_default();
-        let limits = GroupLimits { quota: payer.quota, slice: payer.slice };
+        let limits = GroupLimits::from(&payer);
         let slice = changed_slice(limits, command)?;
         view.put(row, &Payer { slice: Some(slice), ..payer });
         return Ok(slice_reply(limits.slice, slice, &payer.usage));
@@ -75,7 +87,7 @@ pub(super) fn set_slice(view: &mut View<'_>, command: &SetSlice) -> Result<Reply
     let row = bucket::mirror_row(BucketId(owner.bucket_id));
     let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
     let usage: BucketUsage = view.get(&bucket_row(BucketId(owner.bucket_id)))?.unwrap_or_default();
-    let limits = GroupLimits { quota: mirror.quota, slice: mirror.slice };
+    let limits = GroupLimits::from(&mirror);
     let slice = changed_slice(limits, command)?;
     view.put(row, &Mirror { slice: Some(slice), ..mirror });
     Ok(slice_reply(limits.slice, slice, &usage))

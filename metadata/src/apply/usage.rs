@@ -103,7 +103,7 @@ fn charge_payer(
     let before: Payer = view.get(&row)?.unwrap_or_default();
     let usage = changed(&before.usage, &own(gone), &own(come));
     let usage = usage.ok_or_else(|| usage_underflow("an access key"))?;
-    let limits = GroupLimits { quota: before.quota, slice: before.slice };
+    let limits = GroupLimits::from(&before);
     check.check(limits.refusal(|| QuotaSubject::Key(access_key.to_owned()), &before.usage, &usage))?;
     quota::write_payer(view, row, &Payer { usage, ..before });
     Ok(())

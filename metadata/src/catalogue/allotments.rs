@@ -52,6 +52,9 @@ const SEARCH_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Allotments {
     /// Locks by owner of a quota: one allotment of a quota at a time runs on this node.
     locks: [Mutex<()>; ALLOTMENT_LOCKS],
+    /// Locks by owner: one write of this node at a time requests room, and the others of that owner then find
+    /// what it got. So they do not use up the calls to the leader.
+    request_locks: [Mutex<()>; ALLOTMENT_LOCKS],
     divided: AtomicU64,
 }
 
@@ -62,11 +65,18 @@ impl Allotments {
     }
 
     async fn lock(&self, owner: &QuotaOwner) -> MutexGuard<'_, ()> {
-        let mut hasher = DefaultHasher::new();
-        owner.hash(&mut hasher);
-        let index = hasher.finish() % ALLOTMENT_LOCKS as u64;
-        self.locks[usize::try_from(index).unwrap_or_default()].lock().await
+        self.locks[lock_index(owner)].lock().await
     }
+
+    fn request_lock(&self, owner: &QuotaOwner) -> &Mutex<()> {
+        &self.request_locks[lock_index(owner)]
+    }
+}
+
+fn lock_index(owner: &QuotaOwner) -> usize {
+    let mut hasher = DefaultHasher::new();
+    owner.hash(&mut hasher);
+    usize::try_from(hasher.finish() % ALLOTMENT_LOCKS as u64).unwrap_or_default()
 }
 
 /// A slice that has no room for a command.
@@ -132,7 +142,13 @@ impl CatalogueInner {
             return Ok(Reply::Done);
         }
         let groups = OwnerGroups { catalogue: self, owner: &begin.owner };
-        allotment_steps::divide(&groups, &begin.owner, begin.needed).await?;
+        let divided = allotment_steps::divide(&groups, &begin.owner, begin.needed);
+        // Its write does not wait longer. Any step may be the last one.
+        let divided = match begin.needed {
+            Some(_) => timeout(ROOM_WAIT_MAX, divided).await.unwrap_or(Err(ProposeError::Overloaded)),
+            None => divided.await,
+        };
+        divided?;
         self.allotments.divided.fetch_add(1, Ordering::Relaxed);
         Ok(Reply::Done)
     }
@@ -170,7 +186,8 @@ impl CatalogueInner {
         }
     }
 
-    /// Proposes an object command whose slice was full again, each time after a division, for a while.
+    /// Proposes an object command whose slice was full again, each time after a division, for a while. While
+    /// another write requests room for the same quota, this one waits for that, and is proposed then.
     pub(super) async fn propose_with_room(
         self: &Arc<Self>,
         group: u32,
@@ -180,25 +197,33 @@ impl CatalogueInner {
     ) -> Result<Reply, ProposeError> {
         let deadline = Instant::now() + ROOM_WAIT_MAX;
         loop {
-            let (owner, needed) = (full.owner, Some(full.needed));
-            let begin = Change::BeginAllotment(BeginAllotment { owner, after: 0, needed });
             let left = deadline.saturating_duration_since(Instant::now());
-            match timeout(left, self.lead_saga(begin)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(ProposeError::Rejected(exceeded @ Reject::QuotaExceeded { .. }))) => {
-                    return Err(exceeded.into());
-                }
-                Ok(Err(error)) => {
-                    tracing::debug!(group, %error, "a quota was not divided");
-                    sleep(ROOM_PAUSE).await;
-                }
-                Err(_) => return Err(ProposeError::Overloaded),
-            }
+            let lock = self.allotments.request_lock(&full.owner);
+            let is_over = match lock.try_lock() {
+                Ok(_alone) => timeout(left, self.request_room(full)).await,
+                Err(_) => timeout(left, lock.lock()).await.map(|_| Ok(())),
+            };
+            is_over.unwrap_or(Err(ProposeError::Overloaded))?;
             let refused = match self.propose_current(group, object, command).await {
                 Err(ProposeError::Rejected(refused)) => refused,
                 outcome => return outcome,
             };
             full = FullSlice::of(&refused, object.bucket_id, group).ok_or(refused)?;
+        }
+    }
+
+    /// Requests a division from the leader of the system group. Returns an error only if no division helps.
+    async fn request_room(self: &Arc<Self>, full: FullSlice) -> Result<(), ProposeError> {
+        let FullSlice { owner, needed } = full;
+        let begin = BeginAllotment { owner, after: 0, needed: Some(needed) };
+        match self.lead_saga(Change::BeginAllotment(begin)).await {
+            Ok(_) => Ok(()),
+            Err(ProposeError::Rejected(exceeded @ Reject::QuotaExceeded { .. })) => Err(exceeded.into()),
+            Err(error) => {
+                tracing::debug!(group = needed.group, %error, "a quota was not divided");
+                sleep(ROOM_PAUSE).await;
+                Ok(())
+            }
         }
     }
 
@@ -236,36 +261,41 @@ impl CatalogueInner {
         Ok((SliceState::new(limits, &usage), allotment))
     }
 
-    /// Owners of quotas that count in several groups.
-    fn owners_of_divided_quotas(&self) -> Vec<QuotaOwner> {
+    /// Owners of quotas that count in several groups, and these groups.
+    fn owners_of_divided_quotas(&self) -> Vec<(QuotaOwner, Arc<BTreeSet<u32>>)> {
         let buckets: Vec<_> = self.resident.buckets.read().values().cloned().collect();
         let is_active = |bucket: &mlgw_formats::schema::Bucket| bucket.state() == BucketState::Active;
         let limited = buckets.iter().filter(|bucket| bucket.quota.is_some() && is_active(bucket));
+        let of_buckets =
+            limited.map(|bucket| (owner_of_bucket(bucket.id), Arc::new(self.groups_of(bucket.bucket_id()))));
         let credentials = self.resident.credentials();
-        let keys = credentials.iter().filter(|key| key.quota.is_some());
-        let owners = limited.map(|bucket| owner_of_bucket(bucket.id));
-        let owners = owners.chain(keys.map(|key| owner_of_key(&key.access_key)));
-        owners.filter(|owner| self.groups_of_owner(owner).len() > 1).collect()
+        let keys: Vec<_> = credentials.iter().filter(|key| key.quota.is_some()).collect();
+        // The groups of all ranges are collected once.
+        let all = if keys.is_empty() { Arc::default() } else { Arc::new(self.object_groups()) };
+        let of_keys = keys.iter().map(|key| (owner_of_key(&key.access_key), Arc::clone(&all)));
+        of_buckets.chain(of_keys).filter(|(_, groups)| groups.len() > 1).collect()
     }
 
-    /// Divides the quotas whose slices do not fit their usage, if this node leads the system group.
+    /// Divides the quotas whose slices do not fit their usage, if this node leads the system group. The
+    /// failure of one does not stop the others.
     pub(super) async fn divide_due_quotas(&self) -> Result<(), ProposeError> {
         let is_known = self.resident.cluster_version() >= SLICES_CLUSTER_VERSION;
         if !is_known || !self.leads_system_group() {
             return Ok(());
         }
-        for owner in self.owners_of_divided_quotas() {
+        let mut result = Ok(());
+        for (owner, groups) in self.owners_of_divided_quotas() {
             let Some(quota) = self.quota_of(&owner) else { continue };
-            let groups = self.groups_of_owner(&owner);
             let states = groups.iter().map(|group| Ok(self.slice_in(&owner, *group)?.0));
             // The leader is in the first set, and has all groups.
             let Ok(states) = states.collect::<Result<Vec<_>, ReadError>>() else { continue };
             if is_due(&quota, &states) {
-                self.run_allotment(BeginAllotment { owner, ..BeginAllotment::default() }).await?;
+                let begin = BeginAllotment { owner, ..BeginAllotment::default() };
+                result = result.and(self.run_allotment(begin).await.map(drop));
             }
             tokio::task::yield_now().await;
         }
-        Ok(())
+        result
     }
 }
 

@@ -233,6 +233,15 @@ impl CatalogueInner {
     }
 
     pub(super) async fn propose_to(&self, group: u32, command: Arc<Command>) -> Result<Reply, ProposeError> {
+        self.apply_in(group, command).await.map(|applied| applied.reply)
+    }
+
+    /// Like [`CatalogueInner::propose_to`]. Returns the log index too.
+    pub(super) async fn apply_in(
+        &self,
+        group: u32,
+        command: Arc<Command>,
+    ) -> Result<AppliedReply, ProposeError> {
         self.check_finalized(&command)?;
         self.submit(group, command).await
     }
@@ -258,7 +267,7 @@ impl CatalogueInner {
     }
 
     /// Checks that every member knows a command.
-    pub(super) fn check_finalized(&self, command: &Command) -> Result<(), ProposeError> {
+    fn check_finalized(&self, command: &Command) -> Result<(), ProposeError> {
         let needs = command.change.as_ref().map_or(FIRST_CLUSTER_VERSION, Change::cluster_version);
         let has = self.resident.cluster_version();
         if needs > has { Err(ProposeError::NotFinalized { needs, has }) } else { Ok(()) }
@@ -275,12 +284,12 @@ impl CatalogueInner {
         self.submit(SYSTEM_GROUP, Arc::new(raise)).await.map(drop)
     }
 
-    async fn submit(&self, group: u32, command: Arc<Command>) -> Result<Reply, ProposeError> {
+    async fn submit(&self, group: u32, command: Arc<Command>) -> Result<AppliedReply, ProposeError> {
         self.log_bound.admit(|| self.log_bytes()).await?;
         let Some(group) = self.groups.get(group) else {
             return Err(ProposeError::NotLeader { leader: None });
         };
-        group.propose(command).await.map(|applied| applied.reply).map_err(propose_error)
+        group.propose(command).await.map_err(propose_error)
     }
 
     /// Waits until the groups of `scope` contain every acknowledged change.

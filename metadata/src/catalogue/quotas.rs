@@ -31,12 +31,13 @@ impl Catalogue {
         name: &str,
         change: impl FnOnce(Quota) -> Quota + Send,
     ) -> Result<(Arc<Bucket>, Arc<Bucket>), ProposeError> {
-        let _alone = self.inner.saga.lock().await;
+        let alone = self.inner.saga.lock().await;
         let before = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
         let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetBucketQuota { name: name.to_owned(), bucket_id: before.id, quota };
         let groups = self.inner.groups_of(before.bucket_id());
         self.inner.propose_in_system_and(groups, &Change::SetBucketQuota(set)).await?;
+        drop(alone);
         self.inner.divide_changed(owner_of_bucket(before.id)).await;
         let after = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
         Ok((before, after))
@@ -51,11 +52,12 @@ impl Catalogue {
         access_key: &str,
         change: impl FnOnce(Quota) -> Quota + Send,
     ) -> Result<Arc<Credential>, ProposeError> {
-        let _alone = self.inner.saga.lock().await;
+        let alone = self.inner.saga.lock().await;
         let before = self.credential(access_key).ok_or(Reject::NoSuchCredential)?;
         let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota };
         self.inner.propose_in_system_and(self.inner.object_groups(), &Change::SetKeyQuota(set)).await?;
+        drop(alone);
         self.inner.divide_changed(owner_of_key(access_key)).await;
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }

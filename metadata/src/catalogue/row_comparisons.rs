@@ -6,7 +6,7 @@
 //! finds that. Nothing is repaired here. Results are in memory, and end with the process.
 
 use super::Catalogue;
-use super::inner::{CatalogueInner, propose_error};
+use super::inner::CatalogueInner;
 use super::known_comparisons::{KnownComparison, RowComparisonCounts};
 use super::options::ProposeError;
 use super::row_verdict::{ComparisonOutcome, MemberDigests, RowComparison};
@@ -84,7 +84,8 @@ impl CatalogueInner {
         if nodes.len() < 2 {
             return Ok(None);
         }
-        let index = self.propose_comparison(&member).await?;
+        let compare = Arc::new(Command::from(Change::CompareRows(CompareRows {})));
+        let index = self.apply_in(group, compare).await?.index;
         let digests = self.collect_digests(&member, &nodes, index).await;
         let before = self.row_comparisons.get(group);
         let now = self.clock.now();
@@ -94,15 +95,6 @@ impl CatalogueInner {
         self.row_comparisons.record(group, comparison.clone());
         self.send_verdict(group, &nodes, &comparison.message()).await;
         Ok(Some(comparison))
-    }
-
-    /// Proposes the command of a comparison, and returns the index of its entry.
-    async fn propose_comparison(&self, member: &Group) -> Result<u64, ProposeError> {
-        let command = Arc::new(Command::from(Change::CompareRows(CompareRows {})));
-        self.check_finalized(&command)?;
-        self.log_bound.admit(|| self.log_bytes()).await?;
-        let applied = member.propose(command).await.map_err(propose_error)?;
-        Ok(applied.index)
     }
 
     /// Asks all members for their digests until none is pending. A member that does not answer when all

@@ -574,11 +574,10 @@ impl Group {
             false => drop(mlgw_common::time::timeout(OUTCOME_WAIT, idle).await),
         }
         self.queue.stop();
-        // A digest keeps the state open.
-        self.row_digests.clear();
-        if let Err(error) = self.raft.shutdown().await {
-            return Err(StoreError(error.to_string()));
-        }
+        let stopped = self.raft.shutdown().await;
+        // No entry begins one any more. A digest keeps the state open.
+        self.row_digests.end().await;
+        stopped.map_err(|error| StoreError(error.to_string()))?;
         self.write_committed().await;
         let state = self.state();
         let flushed = tokio::task::spawn_blocking(move || state.flush());

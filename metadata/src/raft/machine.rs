@@ -82,8 +82,6 @@ struct RunEffects {
     last: LogId,
     /// The voters of a changed membership, and its entry.
     voters: Option<(Vec<u64>, LogId)>,
-    /// True if the last entry requests a digest of the rows.
-    is_compared: bool,
 }
 
 /// True if the rows are digested after an entry.
@@ -93,10 +91,15 @@ fn is_compared(entry: &RaftLogEntry) -> bool {
 }
 
 impl GroupStateMachine {
-    async fn run(&mut self, run: Vec<EntryResponder<RaftTypes>>) -> Result<(), StoreError> {
+    /// Applies entries. After `is_compared` ones the rows are digested: the last one requests that.
+    async fn run(
+        &mut self,
+        run: Vec<EntryResponder<RaftTypes>>,
+        is_compared: bool,
+    ) -> Result<(), StoreError> {
         let state = self.store.current();
         let Some(effects) = self.effects(&state, run)? else { return Ok(()) };
-        let RunEffects { changes, freed, waiting, last, voters, is_compared } = effects;
+        let RunEffects { changes, freed, waiting, last, voters } = effects;
         self.watcher.changing(&changes);
         let bytes = self.store.memtable_bytes();
         let write = || state.write(&changes);
@@ -129,12 +132,9 @@ impl GroupStateMachine {
         let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
         let mut last: Option<LogId> = None;
         let mut voters = None;
-        let mut compares = false;
         for (entry, responder) in run {
             let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
             assert!(is_next, "committed entries have no gaps");
-            assert!(!compares, "a run ends with an entry after which rows are digested");
-            compares = is_compared(&entry);
             waiting.push((responder, entry.log_id, self.entry(&mut view, &entry)?));
             last = Some(entry.log_id);
             if let EntryPayload::Membership(changed) = entry.payload {
@@ -143,7 +143,7 @@ impl GroupStateMachine {
         }
         let Some(last) = last else { return Ok(None) };
         let (changes, freed) = view.into_changes();
-        Ok(Some(RunEffects { changes, freed, waiting, last, voters, is_compared: compares }))
+        Ok(Some(RunEffects { changes, freed, waiting, last, voters }))
     }
 
     fn entry(&self, view: &mut View<'_>, entry: &RaftLogEntry) -> Result<Outcomes, StoreError> {
@@ -181,13 +181,14 @@ impl GroupStateMachine {
 
     async fn install(&mut self, snapshot: SnapshotDir) -> Result<(), StoreError> {
         let dir = snapshot.dir.ok_or_else(|| StoreError("a snapshot without a directory".into()))?;
+        // A digest keeps the former state open, whose directory is removed.
+        self.row_digests.end().await;
         let (store, space) = (Arc::clone(&self.store), Arc::clone(self.log.space()));
         let replaced = tokio::task::spawn_blocking(move || store.replace(dir.path(), &space));
         replaced.await.map_err(|error| StoreError(error.to_string()))??;
         let state = self.store.current();
         self.figures.installed.fetch_add(1, Ordering::Relaxed);
         self.lone_voter.replaced();
-        self.row_digests.clear();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
             self.log.record_applied(applied.index);
             self.outcomes.replaced(applied.index);
@@ -219,11 +220,11 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
             run.push(next);
             // A put changes about four rows.
             if ends_run || commands * 4 >= RUN_ROWS_MAX {
-                self.run(std::mem::take(&mut run)).await.map_err(|error| self.failed(&error))?;
+                self.run(std::mem::take(&mut run), ends_run).await.map_err(|error| self.failed(&error))?;
                 commands = 0;
             }
         }
-        self.run(run).await.map_err(|error| self.failed(&error))
+        self.run(run, false).await.map_err(|error| self.failed(&error))
     }
 
     async fn get_snapshot_builder(&mut self) -> GroupSnapshotBuilder {

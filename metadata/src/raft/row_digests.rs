@@ -10,7 +10,7 @@ use crate::offline::group_rows::GroupDigest;
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use mlgw_common::limits::{KIB, MIB};
-use mlgw_common::time::{Instant, block_for};
+use mlgw_common::time::{Instant, block_for, sleep};
 use mlgw_formats::member_calls::RowDigestReply;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,11 +111,13 @@ pub(crate) struct RowDigests {
     pace: Arc<DigestPace>,
     is_enabled: bool,
     newest: Arc<Mutex<Option<NewestDigest>>>,
+    /// Each thread has a clone until it has closed the state.
+    threads: Arc<()>,
 }
 
 impl RowDigests {
     pub(super) fn new(group: u32, pace: Arc<DigestPace>, is_enabled: bool) -> Self {
-        Self { group, pace, is_enabled, newest: Arc::default() }
+        Self { group, pace, is_enabled, newest: Arc::default(), threads: Arc::default() }
     }
 
     /// Freezes the rows of `state`, which has applied the entry `index` and no later one, and digests them in
@@ -134,6 +136,7 @@ impl RowDigests {
             pace: Arc::clone(&self.pace),
             is_wanted,
             newest: Arc::downgrade(&self.newest),
+            _thread: Arc::clone(&self.threads),
         };
         let (freeze, frozen) = oneshot::channel();
         // A thread of its own: it waits most of the time, and the rows are frozen for as long as it borrows
@@ -146,14 +149,17 @@ impl RowDigests {
             }
             Err(error) => {
                 tracing::warn!(group = self.group, %error, "no thread digests the rows of the group");
-                self.clear();
+                *self.newest.lock() = None;
             }
         }
     }
 
-    /// Ends the digest in progress, and forgets the newest one.
-    pub(super) fn clear(&self) {
+    /// Removes the newest digest, and waits until no thread has the state open.
+    pub(super) async fn end(&self) {
         *self.newest.lock() = None;
+        while Arc::strong_count(&self.threads) > 1 {
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// The digest after the entry `index`; `None` if the newest one is of another entry.
@@ -170,14 +176,16 @@ struct DigestWork {
     pace: Arc<DigestPace>,
     is_wanted: Arc<AtomicBool>,
     newest: Weak<Mutex<Option<NewestDigest>>>,
+    _thread: Arc<()>,
 }
 
 impl DigestWork {
     fn run(self, freeze: oneshot::Sender<()>) {
         let digested = self.digest(freeze);
-        let Self { state, index, group, newest, .. } = self;
+        let Self { state, index, group, newest, _thread: thread, .. } = self;
         // The state may be closed from here on.
         drop(state);
+        drop(thread);
         let digest = match digested {
             Ok(Some(sum)) => RowDigest::Done(sum),
             Ok(None) => RowDigest::Absent,
@@ -308,7 +316,7 @@ mod tests {
         let digests = digests(64);
         digests.begin(Arc::clone(&state), 5).await;
         digests.begin(Arc::clone(&state), 6).await;
-        digests.clear();
+        digests.end().await;
         assert_eq!(digests.of(6), None);
         digests.begin(state, 7).await;
         assert_eq!(digests.of(7), Some(RowDigest::Pending));

@@ -181,11 +181,7 @@ impl StateDb {
 
     /// The same with a choice for the table blocks that the scan reads.
     pub(crate) fn rows_cached(&self, from: &[u8], end: &[u8], caching: BlockCaching) -> RowIter<'_> {
-        let mut within = ReadOptions::default();
-        within.fill_cache(caching == BlockCaching::Keep);
-        within.set_iterate_lower_bound(from);
-        within.set_iterate_upper_bound(end);
-        let mut rows = self.db.raw_iterator_opt(within);
+        let mut rows = self.db.raw_iterator_opt(between(from, end, caching));
         rows.seek(from);
         RowIter { rows, started: false }
     }
@@ -197,6 +193,15 @@ impl StateDb {
     }
 }
 
+/// Options of a read of the rows from `from` on that are before `end`.
+fn between(from: &[u8], end: &[u8], caching: BlockCaching) -> ReadOptions {
+    let mut within = ReadOptions::default();
+    within.fill_cache(caching == BlockCaching::Keep);
+    within.set_iterate_lower_bound(from);
+    within.set_iterate_upper_bound(end);
+    within
+}
+
 /// The rows of a state at one moment.
 pub(crate) struct FrozenRows<'a>(Snapshot<'a>);
 
@@ -204,11 +209,7 @@ impl FrozenRows<'_> {
     /// Iterator over the rows from `from` on that are before `end`. Its blocks bypass the cache. It keeps
     /// memtables and files in use, so a long scan takes a new one from time to time.
     pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
-        let mut within = ReadOptions::default();
-        within.fill_cache(false);
-        within.set_iterate_lower_bound(from);
-        within.set_iterate_upper_bound(end);
-        let mut rows = self.0.raw_iterator_opt(within);
+        let mut rows = self.0.raw_iterator_opt(between(from, end, BlockCaching::Bypass));
         rows.seek(from);
         RowIter { rows, started: false }
     }

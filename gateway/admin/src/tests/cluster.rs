@@ -9,7 +9,7 @@ use crate::forwarded::{duty_elsewhere, failure, other_node};
 use crate::node_parts::{DECISIONS_PART, STATUS_PART};
 use crate::probes::{StorageReadiness, member_obstacle};
 use crate::serve::{Body, ServedRoutes, handle_call, node_router, router};
-use crate::tiers::{self, TierContext};
+use crate::tiers::{self, TierContext, TiersAbsent};
 use axum::extract::State;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -479,9 +479,15 @@ fn a_member_names_the_node_that_has_its_own_tiers() {
 
 #[tokio::test]
 async fn a_gateway_names_storage_nodes_for_requests_about_tiers() {
-    let Err(refused) = tiers::list(State(TierContext(None))).await else { panic!("a gateway has no tiers") };
-    assert_eq!((refused.status.as_u16(), refused.code), (421, "OtherNode"));
-    assert!(refused.message.contains("storage node that serves"), "{}", refused.message);
+    let refused = async |absent| match tiers::list(State(TierContext(Err(absent)))).await {
+        Err(refused) => refused,
+        Ok(_) => panic!("a node without tiers"),
+    };
+    let gateway = refused(TiersAbsent::Gateway).await;
+    assert_eq!((gateway.status.as_u16(), gateway.code), (421, "OtherNode"));
+    assert!(gateway.message.contains("storage node that serves"), "{}", gateway.message);
+    let starting = refused(TiersAbsent::Starting).await;
+    assert_eq!((starting.status.as_u16(), starting.code), (503, "Starting"));
 }
 
 #[test]

@@ -232,6 +232,7 @@ mod tests {
             MetaRow::Duty,
             MetaRow::Rebalance,
             MetaRow::NextAllotment,
+            MetaRow::LastDrop,
         ] {
             assert!(!has(row), "{row:?}");
             assert!(PLAN.system_value(&row.row(), b"").unwrap().is_some());

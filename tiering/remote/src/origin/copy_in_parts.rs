@@ -63,7 +63,7 @@ pub(super) async fn copy_in_parts<O: Origin + Clone>(
     };
     let parts = CopyHeaders::of(headers, object, &etag, tags.as_deref())?;
     let id = origin.create_upload(key, &parts.create).await?.id;
-    let upload = CopyUpload { origin, key, id, has_ended: false };
+    let mut upload = CopyUpload { origin, key, id, is_kept: false };
     let document = match copy_parts(origin, upload.named(), source, &parts, object.size).await {
         Ok(copied) => complete_document(
             copied.iter().map(|(number, etag, checksums)| (*number, etag.as_str(), checksums.clone())),
@@ -73,19 +73,18 @@ pub(super) async fn copy_in_parts<O: Origin + Clone>(
             return Err(error);
         }
     };
+    // Also if this call is cancelled meanwhile: the origin may complete it.
+    upload.is_kept = true;
     match origin.complete(upload.named(), &parts.complete, document).await {
-        Ok(copied) => {
-            upload.keep();
-            confirm(origin, key, object.size, &copied).await.map(|()| copied)
-        }
+        Ok(copied) => confirm(origin, key, object.size, &copied).await.map(|()| copied),
         Err(error) if error.is_undone() => {
+            upload.is_kept = false;
             upload.abort().await;
             Err(error)
         }
         Err(error) => {
             tracing::warn!(%error, key, upload = upload.id,
                 "an origin did not confirm that a copy is complete: its upload may stay there");
-            upload.keep();
             Err(error)
         }
     }
@@ -111,12 +110,13 @@ async fn confirm(
     }
 }
 
-/// The upload of a copy. It is aborted in the background if it is dropped before its end.
+/// The upload of a copy. It is aborted in the background if it is dropped, unless it is kept.
 struct CopyUpload<'a, O: Origin + Clone> {
     origin: &'a O,
     key: &'a str,
     id: String,
-    has_ended: bool,
+    /// True if it was aborted, or may be complete.
+    is_kept: bool,
 }
 
 impl<O: Origin + Clone> CopyUpload<'_, O> {
@@ -127,18 +127,13 @@ impl<O: Origin + Clone> CopyUpload<'_, O> {
     async fn abort(mut self) {
         abort(self.origin, self.named()).await;
         // Only now: if this call is cancelled, the upload is aborted in the background.
-        self.has_ended = true;
-    }
-
-    /// Ends the upload, which is complete or may be.
-    fn keep(mut self) {
-        self.has_ended = true;
+        self.is_kept = true;
     }
 }
 
 impl<O: Origin + Clone> Drop for CopyUpload<'_, O> {
     fn drop(&mut self) {
-        if let (false, Ok(runtime)) = (self.has_ended, tokio::runtime::Handle::try_current()) {
+        if let (false, Ok(runtime)) = (self.is_kept, tokio::runtime::Handle::try_current()) {
             let (origin, key, id) = (self.origin.clone(), self.key.to_owned(), std::mem::take(&mut self.id));
             runtime.spawn(async move { abort(&origin, OriginUploadRef { key: &key, id: &id }).await });
         }
@@ -417,12 +412,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_copy_that_is_cancelled_leaves_no_upload() {
+    async fn a_copy_that_is_cancelled_leaves_no_upload_that_is_certainly_not_complete() {
         let large = origin_with(2 * FENCED_COPY_BYTES_MAX);
         let slow = TestOrigin { answers_after: Duration::from_secs(10), ..large };
         assert!(timeout(Duration::from_secs(25), copy(&slow, &[])).await.is_err());
         sleep(Duration::from_secs(1)).await;
         assert_eq!(slow.names()[2..], ["create", "part 1", "part 2", "abort"]);
+
+        // The completion is cancelled: it may have an effect.
+        let large = origin_with(2 * FENCED_COPY_BYTES_MAX);
+        let slow = TestOrigin { completes_after: Duration::from_secs(10), ..large };
+        assert!(timeout(Duration::from_secs(5), copy(&slow, &[])).await.is_err());
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(slow.names().pop().as_deref(), Some("complete 8"));
 
         // The abort itself is cancelled.
         let large = TestOrigin { changes_at: 1, ..origin_with(2 * FENCED_COPY_BYTES_MAX) };

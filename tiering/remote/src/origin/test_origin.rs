@@ -30,6 +30,8 @@ pub(super) struct TestOrigin {
     pub(super) changes_at: u32,
     /// Time until a write, a new upload, a copied part or an abort is answered.
     pub(super) answers_after: Duration,
+    /// Time until a completion is answered.
+    pub(super) completes_after: Duration,
     /// Requests and their headers, except for writes.
     pub(super) calls: Arc<Mutex<Vec<(String, HeaderMap)>>>,
     /// Number of writes whose body was read.
@@ -46,6 +48,7 @@ impl Default for TestOrigin {
             completion: Ok(()),
             changes_at: 0,
             answers_after: Duration::ZERO,
+            completes_after: Duration::ZERO,
             calls: Arc::default(),
             bodies: Arc::default(),
             unread: Arc::default(),
@@ -183,6 +186,7 @@ impl Origin for TestOrigin {
         let parts = String::from_utf8(document.to_vec()).unwrap().matches("<PartNumber>").count();
         async move {
             self.record(format!("complete {parts}"), headers);
+            sleep(self.completes_after).await;
             self.completion.clone()?;
             Ok(OriginCopyReceipt { etag: UPLOAD_ETAG.to_owned(), ..OriginCopyReceipt::default() })
         }

@@ -215,7 +215,8 @@ impl SegmentLifecycle {
         followers: &[NodeId],
         writer: &Weak<AppendQueue>,
     ) -> Result<Result<WritableSegment, CreateFault>, AppendError> {
-        let minted = self.mint(class, set, followers).await?;
+        let write_quorum = self.appends.as_ref().map_or(0, |appends| appends.write_quorum(followers.len()));
+        let minted = self.mint(class, set, followers, write_quorum).await?;
         let NewSegment { id, seed, .. } = minted;
         let header = SegmentHeader::of(&minted, class, &self.owner);
         let disk = self.disk.clone();
@@ -234,7 +235,8 @@ impl SegmentLifecycle {
             Some(appends) if !followers.is_empty() => {
                 // A listed replica without a file then always means a lost disk, to a recovery.
                 let are_all_open = links.len() == followers.len();
-                let open = if are_all_open { appends.begin(id, links, writer.clone()) } else { None };
+                let open =
+                    if are_all_open { appends.begin(id, links, write_quorum, writer.clone()) } else { None };
                 let Some(open) = open else {
                     self.seal(id, 0);
                     return Ok(Err(CreateFault::Followers));
@@ -268,9 +270,9 @@ impl SegmentLifecycle {
         class: SegmentClass,
         set: u32,
         followers: &[NodeId],
+        write_quorum: usize,
     ) -> Result<NewSegment, AppendError> {
-        let quorum = self.appends.as_ref().map_or(0, |appends| appends.write_quorum(followers.len()));
-        let quorum = u32::try_from(quorum).unwrap_or(u32::MAX);
+        let quorum = u32::try_from(write_quorum).expect("a segment has a few replicas");
         let _creating = match &self.appends {
             Some(appends) => Some(appends.begin_creation().await),
             None => None,

@@ -151,14 +151,12 @@ impl RelocatingDriver {
                 None => break Ok(PassEnd::Moved),
             }
         };
-        let outcome = outcome.and_then(|end| match tally.unreadable.take() {
-            Some(unreadable) => Err(unreadable.into()),
-            None => Ok(end),
-        });
+        // A pass that only skips rests longer and longer, as one that finds damage.
         let end = outcome.as_ref().map_or(PassEnd::Failed, |end| *end);
         self.rests.record(of.group, Instant::now(), scanning, end);
+        let outcome = outcome.and_then(|_| tally.unreadable.take().map_or(Ok(()), |of| Err(of.into())));
         tally.record(inner, &usages, outcome.as_ref().err());
-        outcome.map(drop)
+        outcome
     }
 }
 

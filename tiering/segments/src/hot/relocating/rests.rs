@@ -3,7 +3,7 @@
 //! A scan for the chunks of a group reads all of its rows. Scans take at most a tenth of the time, and the
 //! rests of a group are longer and longer while its passes move nothing. Chunks that are counted and not
 //! found are those of deleted bodies that wait to be freed, or were written meanwhile; chunks that do not
-//! verify are found each time.
+//! verify, or that no node can read, are found each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

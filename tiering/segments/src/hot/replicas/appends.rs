@@ -183,6 +183,7 @@ impl ReplicatedAppends {
         self: &Arc<Self>,
         segment: SegmentId,
         links: Vec<OpenedLink>,
+        write_quorum: usize,
         writer: Weak<AppendQueue>,
     ) -> Option<Arc<ReplicatedSegment>> {
         let mut known = self.known.lock();
@@ -190,7 +191,7 @@ impl ReplicatedAppends {
             return None;
         }
         let events: Weak<dyn SegmentEvents> = Arc::<Self>::downgrade(self);
-        let replicas = NewReplicas { own: self.own, write_quorum: self.write_quorum(links.len()), links };
+        let replicas = NewReplicas { own: self.own, write_quorum, links };
         let open = ReplicatedSegment::begin(segment, replicas, self.begun, events, writer);
         let other = known.open.insert(segment, open.clone());
         assert!(other.is_none(), "a segment is opened once");
