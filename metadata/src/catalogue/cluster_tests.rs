@@ -391,6 +391,42 @@ async fn a_duty_node_without_a_member_of_a_group_does_not_fail() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_finds_recent_rows_only_after_barriers_of_both_groups() {
+    const GROUP: u32 = 1;
+    let mut cluster = TestCluster::new();
+    let two_groups = CatalogueOptions { groups: 2, ..options(&cluster.dir(1)) };
+    let catalogue = Catalogue::open(two_groups).await.unwrap();
+    let buckets = [bucket(&catalogue, "one").await, bucket(&catalogue, "two").await];
+    catalogue.shutdown().await;
+    for node in 1..=3 {
+        cluster.start(node).await;
+    }
+    cluster.grow(SYSTEM_GROUP, &[1, 2, 3]).await;
+    cluster.grow(GROUP, &[1, 2, 3]).await;
+    let (node, object) = (cluster.node(2), key("k"));
+    let is_in_group =
+        |bucket: &Arc<Bucket>| node.inner().resident.group_of(bucket.bucket_id(), object.as_bytes()) == GROUP;
+    let id = buckets.iter().find(|bucket| is_in_group(bucket)).expect("one in each group").bucket_id();
+    let is_recent = || node.has_recent_rows_for_put(id, &object);
+    let pass = async |scope| node.barrier(scope).await.ok();
+    until(async || {
+        pass(BarrierScope::System).await?;
+        pass(BarrierScope::Key(id, &object)).await?;
+        is_recent().then_some(())
+    })
+    .await;
+
+    until(async || (!is_recent()).then_some(())).await;
+    for _ in 0..10 {
+        until(async || pass(BarrierScope::System).await).await;
+        assert!(!is_recent(), "the rows of the group of the key are old");
+    }
+    cluster.network.isolate(2);
+    assert_eq!(pass(BarrierScope::Key(id, &object)).await, None);
+    assert!(!is_recent(), "a barrier that did not pass confirms nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_whose_log_lost_its_end_opens_and_follows() {
     let (mut cluster, bucket) = three_nodes().await;
     // Without syncs a start accepts such a log in any case.

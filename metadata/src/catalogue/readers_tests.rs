@@ -10,7 +10,7 @@ use super::testing::{NOW, bucket, delete, extent, key, options, version};
 use crate::raft::peers::CallRefused;
 use crate::view::RowReader as _;
 use mlgw_common::time::sleep;
-use mlgw_common::{BodyId, NodeId, ObjectKey, SegmentId};
+use mlgw_common::{BodyId, NodeId, SegmentId};
 use mlgw_formats::command::{Change, Command, ObjectChange, PutCredential, PutNode, PutObject};
 use mlgw_formats::key::Family;
 use mlgw_formats::member_calls::{
@@ -207,32 +207,6 @@ async fn rows_are_recent_after_a_barrier_and_grow_old_without_one() {
     cluster.network.rejoin(node);
     until(async || pass(cluster).await).await;
     assert!(is_within(cluster, NEVER));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_put_finds_recent_rows_only_after_barriers_of_both_groups() {
-    let nodes = StorageNodes::new().await;
-    let (node, id) = (nodes.other().clone(), nodes.bucket.bucket_id());
-    let group_of = |key: &ObjectKey| node.inner().resident.group_of(id, key.as_bytes());
-    let of_other_group = ["a", "h", "q", "z"].map(key).into_iter().find(|key| group_of(key) != SYSTEM_GROUP);
-    let object = of_other_group.expect("a key outside of the system group");
-    let is_recent = || node.has_recent_rows_for_put(id, &object);
-    let pass = async |scope| node.barrier(scope).await.ok();
-    until(async || {
-        pass(BarrierScope::System).await?;
-        pass(BarrierScope::Key(id, &object)).await?;
-        is_recent().then_some(())
-    })
-    .await;
-
-    until(async || (!is_recent()).then_some(())).await;
-    for _ in 0..10 {
-        until(async || pass(BarrierScope::System).await).await;
-        assert!(!is_recent(), "the rows of the group of the key are old");
-    }
-    nodes.cluster.network.isolate(nodes.other);
-    assert_eq!(pass(BarrierScope::Key(id, &object)).await, None);
-    assert!(!is_recent(), "a barrier that did not pass confirms nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

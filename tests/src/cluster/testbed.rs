@@ -55,6 +55,19 @@ pub(crate) fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
     wait_at_most(WAIT_MAX, what, is_so);
 }
 
+/// Repeats a command on a node until it succeeds. Panics with its last output.
+pub(super) fn until_run(cluster: &TestCluster, node: usize, words: &[&str]) {
+    let begun = Instant::now();
+    loop {
+        let (output, status) = cluster.member(node).setup.command(words);
+        if status == Some(0) {
+            return;
+        }
+        assert!(begun.elapsed() < WAIT_MAX, "never: {words:?} on node {node}: {output}");
+        block_for(POLL_INTERVAL);
+    }
+}
+
 /// Waits until a condition holds that may take longer than others.
 pub(super) fn wait_at_most(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -42,9 +42,12 @@ impl World {
         segments.into_iter().for_each(|segment| self.check(segment));
     }
 
-    /// True if fewer replicas lost bytes than are needed for an acknowledgement, and than there are: a drain
-    /// may leave two of three.
+    /// True if fewer replicas lost bytes, at any time, than are needed for an acknowledgement, and than there
+    /// are: a drain may leave two of three.
     fn is_guaranteed(&self, segment: SegmentId) -> bool {
+        if self.truth.unguaranteed.contains(&segment) {
+            return false;
+        }
         let listed = self.records.get(&segment).map_or(0, |record| record.replicas.len());
         let needed = self.quorum(segment).min(listed.max(QUORUM));
         self.truth.losses.get(&segment).is_none_or(|lost| lost.len() < needed)
@@ -59,6 +62,9 @@ impl World {
     pub(super) fn check(&mut self, segment: SegmentId) {
         let acknowledged = self.truth.acknowledged.get(&segment).copied().unwrap_or(0);
         let is_guaranteed = self.is_guaranteed(segment);
+        if !is_guaranteed {
+            self.truth.unguaranteed.insert(segment);
+        }
         let Some(record) = self.records.get(&segment) else {
             if acknowledged > 1 && is_guaranteed {
                 self.violated(format!("{segment} was released with acknowledged bytes"));

@@ -153,6 +153,8 @@ pub(super) struct Truth {
     pub(super) losses: BTreeMap<SegmentId, BTreeSet<NodeId>>,
     /// Nodes that have lost a file that no record lists yet.
     pub(super) unlisted_losses: BTreeMap<SegmentId, BTreeSet<NodeId>>,
+    /// Segments that lost so many replicas at some time that bytes may be gone, whatever is listed later.
+    pub(super) unguaranteed: BTreeSet<SegmentId>,
 }
 
 pub(super) struct World {

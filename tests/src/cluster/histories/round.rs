@@ -34,7 +34,7 @@ use crate::cluster::five::rebalance;
 use crate::cluster::segment_files::{is_equal_on, segment_files};
 use crate::cluster::testbed::{
     BUCKET, FIRST, NodeSettings, SPREAD, STORAGE, SYSTEM_GROUP, TestCluster, keys_before, node_of, put,
-    wait_at_most, wait_until,
+    until_run, wait_at_most, wait_until,
 };
 use crate::cluster::view::GroupView;
 use crate::s3::{CallFailure, S3TestClient, full_body};
@@ -361,7 +361,7 @@ fn a_node_that_does_not_reach_the_leader_of_the_system_group_grants_no_right_tha
     links.block(between(NODE, &[FIRST]));
     // The node may lead a group that has a row of the key. It hands the group over when its rows are old.
     let words = ["--yes", "access", "key", "delete", &key.id];
-    wait_until("the key is deleted", || cluster.member(FIRST).setup.command(&words).1 == Some(0));
+    until_run(&cluster, FIRST, &words);
     // Nothing is waited for: the command has returned.
     for bucket in SPREAD {
         assert_refused(read(&former, bucket), bucket);
