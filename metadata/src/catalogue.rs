@@ -61,6 +61,8 @@ mod pins;
 mod placement_tests;
 mod policies;
 #[cfg(test)]
+mod quota_cluster_tests;
+#[cfg(test)]
 mod quota_tests;
 mod quotas;
 pub mod reader;

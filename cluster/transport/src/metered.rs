@@ -10,7 +10,7 @@
 use crate::counters::ChannelMeter;
 use mlgw_common::time::{Sleep, sleep};
 use mlgw_trust::tls_reason;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -103,6 +103,14 @@ impl<T> MeteredIo<T> {
         Err(error)
     }
 
+    /// Counts written bytes, and keeps the error of a write.
+    fn written(&self, poll: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Poll::Ready(Ok(written)), Some(meter)) = (&poll, self.facts.meter.get()) {
+            meter.bytes_out.fetch_add(*written as u64, Relaxed);
+        }
+        self.done(poll)
+    }
+
     fn done<V>(&self, poll: Poll<io::Result<V>>) -> Poll<io::Result<V>> {
         if let Poll::Ready(Err(error)) = &poll {
             self.facts.record(error);
@@ -149,10 +157,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MeteredIo<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
-        if let (Poll::Ready(Ok(written)), Some(meter)) = (&poll, self.facts.meter.get()) {
-            meter.bytes_out.fetch_add(*written as u64, Relaxed);
-        }
-        self.done(poll)
+        self.written(poll)
+    }
+
+    /// Several slices are one TLS record and one call of the kernel. Without this h2 copies small bodies, and
+    /// sends the beginning of a large one by itself.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        let poll = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.written(poll)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -174,9 +195,11 @@ mod tests {
     use super::{LINGER_MAX, MeteredIo, StreamFacts};
     use crate::counters::ChannelMeter;
     use mlgw_common::time::Instant;
+    use std::io::IoSlice;
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _, duplex};
+    use tokio::net::UnixStream;
     use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
@@ -190,6 +213,21 @@ mod tests {
         remote.write_all(b"abc").await.unwrap();
         near.read_exact(&mut [0; 3]).await.unwrap();
         assert_eq!((meter.bytes_out.load(Relaxed), meter.bytes_in.load(Relaxed)), (5, 3));
+    }
+
+    #[tokio::test]
+    async fn slices_are_written_at_once_and_counted() {
+        // Sockets take several slices at once, duplex streams do not.
+        let (near, mut remote) = UnixStream::pair().unwrap();
+        let (facts, meter) = (StreamFacts::default(), Arc::new(ChannelMeter::default()));
+        facts.count(meter.clone());
+        let mut near = MeteredIo::new(near, facts, CancellationToken::new());
+        assert!(near.is_write_vectored());
+        let slices = [IoSlice::new(b"frame"), IoSlice::new(b"body")];
+        assert_eq!(near.write_vectored(&slices).await.unwrap(), 9);
+        let mut read = [0; 9];
+        remote.read_exact(&mut read).await.unwrap();
+        assert_eq!((&read, meter.bytes_out.load(Relaxed)), (b"framebody", 9));
     }
 
     #[tokio::test(start_paused = true)]

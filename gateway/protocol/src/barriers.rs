@@ -3,8 +3,9 @@
 //! A read of a key waits for the group of the key. It waits for the system group only before it reports that
 //! a bucket, key or upload does not exist, because the copy of the bucket on this node may be an old one. A
 //! read of a whole bucket waits for the system group too, since the bucket may have been deleted elsewhere.
-//! Most changes also wait for it first: they cannot be repeated once their body was read. A copy waits for
-//! the groups of both keys. An access key that this node does not have is looked up again after a barrier. A
+//! Most changes also wait for it: they cannot be repeated once their body was read. The waits for both groups
+//! begin at once. If the bucket is another one afterwards, its group is waited for then. A copy waits for the
+//! groups of both keys. An access key that this node does not have is looked up again after a barrier. A
 //! server without peers has no barriers.
 //!
 //! A PUT without conditions does not wait if barriers of both groups have passed within the last 20 ms. What
@@ -27,6 +28,7 @@ use crate::Gateway;
 use crate::member::{MemberPart, STALE_HEADER, source_in_header};
 use crate::request::AuthenticatedRequest;
 use crate::response::S3Result;
+use futures_util::future::join;
 use http::header::{IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use mlgw_common::BucketId;
@@ -77,17 +79,20 @@ pub(crate) async fn wait(
     if let Some(bucket) = bucket_of_recent_rows(gateway, operation, request) {
         return Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: true });
     }
-    let is_known = bucket_now(gateway, request) != AwaitedBucket(None);
-    if !is_known || !is_read(operation) || request.target.key.is_none() {
-        leases.add(begin(gateway, BarrierScope::System, attempt).await?);
-    }
-    let bucket = bucket_now(gateway, request);
-    if let AwaitedBucket(Some(id)) = bucket {
-        let scope = match &request.target.key {
-            Some(key) => BarrierScope::Key(BucketId(id), key),
-            None => BarrierScope::Bucket(BucketId(id)),
-        };
-        leases.add(begin(gateway, scope, attempt).await?);
+    let mut bucket = bucket_now(gateway, request);
+    if bucket == AwaitedBucket(None) || !is_read(operation) || request.target.key.is_none() {
+        // Both groups are waited for at once. Boxed because each request has room for this future.
+        let system = Box::pin(begin(gateway, BarrierScope::System, attempt));
+        let (system, of_bucket) = join(system, begin_of_bucket(gateway, request, bucket, attempt)).await;
+        leases.add(system?);
+        if bucket_now(gateway, request) == bucket {
+            leases.add(of_bucket?);
+        } else {
+            bucket = bucket_now(gateway, request);
+            leases.add(begin_of_bucket(gateway, request, bucket, attempt).await?);
+        }
+    } else {
+        leases.add(begin_of_bucket(gateway, request, bucket, attempt).await?);
     }
     if let Some(CopySource { bucket, key }) = source_in_header(&request.head.headers)
         && let Some(bucket) = gateway.objects.catalogue.bucket(&bucket)
@@ -252,6 +257,21 @@ async fn begin(
         BarrierAttempt::First => unless_lost(gateway, scope, catalogue.begin_read(scope)).await,
         BarrierAttempt::Repeated => pass(gateway, scope).await.map(|()| ReadLeases::default()),
     }
+}
+
+/// Begins to read rows of the key of a request in a bucket, or of the whole bucket.
+async fn begin_of_bucket(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    bucket: AwaitedBucket,
+    attempt: BarrierAttempt,
+) -> Result<ReadLeases, BarrierError> {
+    let AwaitedBucket(Some(id)) = bucket else { return Ok(ReadLeases::default()) };
+    let scope = match &request.target.key {
+        Some(key) => BarrierScope::Key(BucketId(id), key),
+        None => BarrierScope::Bucket(BucketId(id)),
+    };
+    begin(gateway, scope, attempt).await
 }
 
 async fn pass(gateway: &Gateway, scope: BarrierScope<'_>) -> Result<(), BarrierError> {

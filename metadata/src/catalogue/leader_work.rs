@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Pause before work that failed is begun again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Pause between two searches for buckets that are being created or deleted.
+/// Pause between two searches for buckets that are being created or deleted, and for quotas that differ.
 const SEARCH_PAUSE: Duration = Duration::from_secs(30);
 
 /// Longest time that a saga may take on another node.
@@ -69,16 +69,17 @@ pub(super) async fn run(catalogue: Weak<CatalogueInner>, stop: Arc<StopSignal>) 
                 resident.saga_broken.notified().await;
                 mlgw_common::time::sleep(RETRY).await;
             } => {}
-            () = until_found(|| resident.has_unfinished_buckets()) => {}
+            () = until_found(|| resident.has_unfinished_buckets() || has_missing_quotas(&catalogue)) => {}
             () = stop.cancelled() => return,
         }
     }
 }
 
-/// Waits until a search finds an unfinished bucket. Its saga may run: the resumption waits for its end.
+/// Waits until a search finds an unfinished bucket or quota. Its saga may run: the resumption waits for its
+/// end.
 ///
 /// A step of unknown outcome may be applied after its saga was resumed. Without further searches the bucket
-/// would be unusable until the next leadership.
+/// would be unusable, and the quota wrong, until the next leadership.
 async fn until_found(search: impl Fn() -> bool) {
     loop {
         mlgw_common::time::sleep(SEARCH_PAUSE).await;
@@ -86,6 +87,10 @@ async fn until_found(search: impl Fn() -> bool) {
             return;
         }
     }
+}
+
+fn has_missing_quotas(catalogue: &Weak<CatalogueInner>) -> bool {
+    catalogue.upgrade().is_some_and(|inner| inner.has_missing_quotas())
 }
 
 /// Waits so long, or for ever.

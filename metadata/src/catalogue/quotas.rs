@@ -63,10 +63,11 @@ impl Catalogue {
     }
 
     /// Deletes an access key and its quota. The usage attributed to it continues to be counted. Other nodes
-    /// may accept the key until [`Catalogue::until_applied_elsewhere`] returns.
+    /// may accept the key until [`Catalogue::until_applied_elsewhere`] returns. If a group does not confirm
+    /// that its row of the quota is deleted, the leader of the system group deletes the row later.
     ///
     /// # Errors
-    /// Those of [`Catalogue::propose`].
+    /// Those of [`Catalogue::propose`]. After an error the key may be deleted only if the outcome is unknown.
     pub async fn delete_credential(&self, access_key: &str) -> Result<(), ProposeError> {
         let _alone = self.inner.saga.lock().await;
         let delete = DeleteCredential { access_key: access_key.to_owned() };
@@ -74,7 +75,12 @@ impl Catalogue {
             .propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::DeleteCredential(delete))))
             .await?;
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
-        self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await
+        let cleared = self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await;
+        if let Err(error) = cleared {
+            tracing::info!(%error, "a group may still have the quota of a deleted access key");
+            self.inner.resident.saga_broken.notify_one();
+        }
+        Ok(())
     }
 
     /// Usage that is attributed to an access key, in all buckets.
@@ -110,12 +116,22 @@ impl CatalogueInner {
         Ok(())
     }
 
+    /// Object groups whose quotas this node can read. A leader that can read the others resumes those.
+    fn groups_with_quotas(&self) -> impl Iterator<Item = u32> {
+        let here = |group: &u32| *group != SYSTEM_GROUP && self.groups.get(*group).is_some();
+        self.object_groups().into_iter().filter(here)
+    }
+
+    /// True if a group has another quota than group 0. A change of the quota may be in progress.
+    pub(super) fn has_missing_quotas(&self) -> bool {
+        let is_missing = |group| self.missing_quota_changes(group).is_ok_and(|missing| !missing.is_empty());
+        self.groups_with_quotas().any(is_missing)
+    }
+
     /// Sets the quotas that group 0 has and other groups lack.
     pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
-        // What this node cannot read is resumed by a leader that can.
-        let here = |group: &u32| *group != SYSTEM_GROUP && self.groups.get(*group).is_some();
-        for group in self.object_groups().into_iter().filter(here) {
+        for group in self.groups_with_quotas() {
             for change in self.missing_quota_changes(group).map_err(|error| self.unreadable(&error))? {
                 tracing::info!(group, ?change, "resuming");
                 self.propose_to(group, Arc::new(Command::from(change))).await?;

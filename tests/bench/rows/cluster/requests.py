@@ -191,7 +191,7 @@ def one_connection(bench, sides):
         bench.report.say(f"cluster-put-one: turn {turn + 1} of {turns}")
         for side in sides.values():
             side.turn(bench.options.seconds // 3 or 1, 1, bench.options.seed + turn)
-        syncs.append(sync_micros(bench.folder / "sync"))
+        syncs.append(sync_micros(bench.folder))
         trips.append(round_trip_micros())
     sync, trip = median(syncs), median(trips)
     target = (SYNCS_OF_PUT * sync + ROUND_TRIPS_OF_PUT * trip) * BESIDE
@@ -199,17 +199,32 @@ def one_connection(bench, sides):
     bench.report.at_most("cluster-put-one", sides["leader"].p50, "µs p50", target, note)
 
 
-def sync_micros(path):
-    """The median time of appending 4 KiB to a file and syncing it."""
+def sync_micros(folder):
+    """The median time until two of three processes, which begin at once, have appended 4 KiB to a file and
+    synced it. The nodes of the row share one disk, as these do."""
+    begin, spent = multiprocessing.Barrier(len(THREE)), multiprocessing.Queue()
+    probes = [multiprocessing.Process(target=sync_often, args=(folder / f"sync-{at}", begin, spent))
+              for at in range(len(THREE))]
+    for probe in probes:
+        probe.start()
+    spent_by_each = [spent.get() for _ in probes]
+    for probe in probes:
+        probe.join()
+    return median(sorted(times)[1] for times in zip(*spent_by_each)) * 1e6
+
+
+def sync_often(path, begin, spent):
+    """Appends and syncs whenever the others do, and returns the times through the queue."""
     body, took = os.urandom(BODY_BYTES), []
     with open(path, "wb", buffering=0) as file:
         for _ in range(PROBED_SYNCS):
+            begin.wait()
             begun = time.perf_counter()
             file.write(body)
             os.fdatasync(file.fileno())
             took.append(time.perf_counter() - begun)
     path.unlink()
-    return median(took) * 1e6
+    spent.put(took)
 
 
 def round_trip_micros():
