@@ -8,8 +8,8 @@ use crate::source::Source;
 
 /// Top-level folders with files of ours.
 const FOLDERS: &[&str] = &[
-    ".ci", "cluster", "common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies", "tests",
-    "tiering",
+    ".ci", ".config", "cluster", "common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies",
+    "tests", "tiering",
 ];
 
 /// Folders at any depth that are skipped.

@@ -105,7 +105,7 @@ pub(crate) async fn wait(
     Ok(AwaitedState { attempt, bucket, leases, is_put_by_recent_rows: false })
 }
 
-/// The bucket of a PUT of an object that needs no barrier of its own; `None` for any other request. Conditions
+/// The bucket of a PUT of an object without a barrier of its own; `None` for any other request. Conditions
 /// and quotas are checked before the body is read, which may refuse the request, so current rows are needed
 /// for these.
 fn bucket_of_recent_rows(

@@ -4,8 +4,9 @@
 //! and the quota changes.
 //!
 //! Properties: the slices of a divided quota never exceed it together, except by what was used when it was
-//! lowered; so neither does the usage. When nothing fails any more, the whole quota can be used in any group,
-//! and nothing beyond it. Each rule, left out, breaks one of them.
+//! lowered, which never grows from one allotment to the next; so neither does the usage. When nothing fails
+//! any more, the whole quota can be used in any group, and nothing beyond it. Each rule, left out, breaks one
+//! of them.
 
 mod world;
 

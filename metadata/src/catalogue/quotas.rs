@@ -75,8 +75,8 @@ impl Catalogue {
             .propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::DeleteCredential(delete))))
             .await?;
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
-        let cleared = self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await;
-        if let Err(error) = cleared {
+        let groups = self.inner.object_groups();
+        if let Err(error) = self.inner.propose_in_others(groups, &Change::SetKeyQuota(set)).await {
             tracing::info!(%error, "a group may still have the quota of a deleted access key");
             self.inner.resident.saga_broken.notify_one();
         }

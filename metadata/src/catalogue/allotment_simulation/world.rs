@@ -512,11 +512,17 @@ impl World {
         if held > allowed {
             return self.violated(&format!("the slices have {held} bytes together, and may have {allowed}"));
         }
-        if !self.is_changing {
+        if !self.is_changing && !self.may_grow() {
             let quota = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes).unwrap_or_default();
             self.allowed = Some(held.max(quota));
         }
         Ok(())
+    }
+
+    /// True while an allotment may have lowered slices and not yet raised others.
+    fn may_grow(&self) -> bool {
+        let sets_slice = |sent: &Sent| matches!(sent.change, Change::SetSlice(_));
+        !self.runners.is_empty() || self.network.lock().iter().any(sets_slice)
     }
 }
 
