@@ -3,18 +3,23 @@
 //! returns the bytes of another one.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use futures_util::stream;
 use http::Method;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use tokio::sync::oneshot;
 
 use super::segment_files::{MINUTELY_MAX, have_equal_segments, segment_files, until_copied};
 use super::testbed::{
     BUCKET, FIRST, GATEWAY, SPREAD, STORAGE, TestCluster, node_of, wait_at_most, wait_until,
 };
 use crate::content::TestContent;
-use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::s3::{CallFailure, ClientBody, S3TestClient, full_body};
 use crate::server::ServerSetup;
 
 const MIB: usize = 1 << 20;
@@ -33,6 +38,8 @@ const SEARCHED: std::ops::Range<usize> = MIB + 100..MIB + 164;
 const RACES: usize = 20;
 /// Rounds in which a bucket is deleted and created again.
 const REPLACEMENTS: usize = 30;
+/// Most attempts to replace a bucket while the rows of a node are recent.
+const REPLACEMENTS_MAX: usize = 200;
 /// Rounds of listings after a change.
 const LISTINGS: usize = 10;
 
@@ -297,6 +304,54 @@ fn a_put_to_a_bucket_that_was_just_replaced_is_stored_or_to_be_sent_again() {
                 Err(failure) => panic!("round {round}: {failure:?}"),
             }
         }
+    });
+}
+
+/// A body of one byte, which is sent when the sender is used.
+fn withheld_body() -> (oneshot::Sender<()>, ClientBody) {
+    let (send, sent) = oneshot::channel();
+    let byte = stream::once(async move {
+        drop(sent.await);
+        Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"x")))
+    });
+    (send, StreamBody::new(byte).boxed_unsync())
+}
+
+#[test]
+fn a_put_whose_bucket_is_replaced_while_its_body_arrives_is_to_be_sent_again() {
+    let cluster = TestCluster::spread();
+    let (first, second) = (cluster.client(FIRST), cluster.client(2));
+    let length = [("content-length", "1".to_owned())];
+    cluster.block_on(async {
+        first.create_bucket("replaced").await.expect("made");
+        let mut is_sent_again = false;
+        for _ in 0..REPLACEMENTS_MAX {
+            // The second node has recent rows after this.
+            second.put("replaced", "before", full_body("x")).await.expect("stored");
+            second.delete("replaced", "before").await.expect("deleted");
+            let (send, body) = withheld_body();
+            let put = second.call(Method::PUT, "/replaced/key", &length, body);
+            let replace = async {
+                first.call(Method::DELETE, "/replaced", &[], full_body("")).await.expect("deleted");
+                first.create_bucket("replaced").await.expect("made");
+                let _ = send.send(());
+            };
+            match join(put, replace).await.0 {
+                Err(CallFailure::Refused { status, body })
+                    if status == 503 && body.contains("BucketReplaced") =>
+                {
+                    is_sent_again = true;
+                    break;
+                }
+                // The rows were not recent any more, so it waited for the bucket of before.
+                Err(failure) if failure.is_not_found() => {}
+                Err(failure) => panic!("{failure:?}"),
+                // Its head arrived when the bucket had been replaced.
+                Ok(_) => first.delete("replaced", "key").await.expect("deleted"),
+            }
+        }
+        assert!(is_sent_again, "each PUT waited for a bucket that does not exist any more");
+        second.put("replaced", "key", full_body("x")).await.expect("stored");
     });
 }
 
