@@ -3,10 +3,10 @@
 //! and commands arrive late, also after their runner has ended. Clients write and delete objects meanwhile,
 //! and the quota changes.
 //!
-//! Properties: the slices of a divided quota never exceed it together, except by what was used when it was
-//! lowered, which never grows from one allotment to the next; so neither does the usage. When nothing fails
-//! any more, the whole quota can be used in any group, and nothing beyond it. Each rule, left out, breaks one
-//! of them.
+//! Properties: once the slices of a quota fit, they never exceed it together, except by what was used when it
+//! was lowered, which never grows from one allotment to the next; so neither does the usage. When nothing
+//! fails any more, the slices fit, and the whole quota can be used in any group, and nothing beyond it. Each
+//! rule, left out, breaks one of them.
 
 mod world;
 
@@ -55,7 +55,7 @@ fn every_rule_of_allotments_is_needed() {
 #[test]
 fn the_schedules_of_allotments_do_something() {
     let mut seen = world::Seen::default();
-    for seed in 0..200 {
+    for seed in 0..400 {
         let mut world = World::new(seed, AllotmentRules::ALL);
         for _ in 0..ACTIONS {
             assert_eq!(world.act(), Ok(()), "seed {seed}");

@@ -477,8 +477,12 @@ impl World {
                 self.seen.changed += 1;
                 let peaks: u64 = self.peaks.values().sum();
                 let quota = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes);
-                self.is_changing = false;
-                self.allowed = Some(peaks).max(quota);
+                let allowed = Some(peaks).max(quota);
+                // An allotment without a group may have ended the change: another one divides the quota.
+                self.is_changing = Some(self.held()) > allowed;
+                if !self.is_changing {
+                    self.allowed = allowed;
+                }
             }
             Ok(_) => self.seen.divided += 1,
             Err(ProposeError::Rejected(Reject::QuotaExceeded { .. })) => self.seen.exceeded += 1,
