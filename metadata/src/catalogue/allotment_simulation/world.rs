@@ -495,17 +495,17 @@ impl World {
         OBJECT_GROUPS.iter().map(|group| groups[group].payer().usage.bytes).sum()
     }
 
-    /// The limits of all groups together, or their usage where that is higher.
+    /// The slices of all groups together, or the quota where there is none, or the usage where that is higher.
     fn held(&mut self) -> u64 {
         let groups = self.groups.lock();
         let mut sum = 0u64;
         for group in OBJECT_GROUPS {
             let payer = groups[&group].payer();
-            let slice = payer.slice.and_then(|slice| slice.limits.bytes).unwrap_or(u64::MAX);
-            let quota = payer.quota.and_then(|quota| quota.bytes).unwrap_or(u64::MAX);
+            let slice = payer.slice.and_then(|slice| slice.limits.bytes);
+            let limit = slice.or(payer.quota.and_then(|quota| quota.bytes)).unwrap_or(u64::MAX);
             let peak = self.peaks.entry(group).or_default();
             *peak = payer.usage.bytes.max(*peak);
-            sum = sum.saturating_add(slice.min(quota).max(payer.usage.bytes));
+            sum = sum.saturating_add(limit.max(payer.usage.bytes));
         }
         sum
     }
