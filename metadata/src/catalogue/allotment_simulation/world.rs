@@ -495,7 +495,7 @@ impl World {
         OBJECT_GROUPS.iter().map(|group| groups[group].payer().usage.bytes).sum()
     }
 
-    /// The slices of all groups together, or the quota where there is none, or the usage where that is higher.
+    /// Slices of all groups together: the quota where there is none, and the usage where that is higher.
     fn held(&mut self) -> u64 {
         let groups = self.groups.lock();
         let mut sum = 0u64;
