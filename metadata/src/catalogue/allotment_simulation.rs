@@ -3,10 +3,10 @@
 //! and commands arrive late, also after their runner has ended. Clients write and delete objects meanwhile,
 //! and the quota changes.
 //!
-//! Properties: once the slices of a quota fit, they never exceed it together, except by what was used when it
-//! was lowered, which never grows from one allotment to the next; so neither does the usage. When nothing
-//! fails any more, the slices fit, and the whole quota can be used in any group, and nothing beyond it. Each
-//! rule, left out, breaks one of them.
+//! Properties: between two changes of the quota, slices that fit never exceed it together, and others never
+//! grow from one allotment to the next; so neither does the usage. When nothing fails any more, the slices
+//! fit, and the whole quota can be used in any group, and nothing beyond it. Each rule, left out, breaks one
+//! of them.
 
 mod world;
 

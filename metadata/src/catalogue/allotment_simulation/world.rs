@@ -177,12 +177,10 @@ pub(super) struct World {
     runners: Vec<Runner>,
     /// A group without a leader.
     down: Option<u32>,
-    /// True from the beginning of a change of the quota until it is divided.
+    /// True from the beginning of a change of the quota until it has ended.
     is_changing: bool,
-    /// Most that the slices may be together; `None` until the quota is divided for the first time.
+    /// Most that the slices may be together; `None` from a change of the quota until no allotment runs.
     allowed: Option<u64>,
-    /// Highest usage of each group since the change of the quota began.
-    peaks: BTreeMap<u32, u64>,
     objects: Vec<(u32, String)>,
     next_body: u64,
     trace: Vec<String>,
@@ -210,7 +208,6 @@ impl World {
             down: None,
             is_changing: false,
             allowed: None,
-            peaks: BTreeMap::new(),
             objects: Vec::new(),
             next_body: 1,
             trace: Vec::new(),
@@ -221,7 +218,7 @@ impl World {
     /// Lets one thing happen. Returns a violation with the last events.
     pub(super) fn act(&mut self) -> Result<(), String> {
         match self.rng.u8(0..100) {
-            _ if self.allowed.is_none() && !self.is_changing => self.begin_change(),
+            _ if !self.has_quota() && !self.is_changing => self.begin_change(),
             0..2 => self.kill_runner(),
             2..8 => self.fail_command(),
             8..10 => self.begin_change(),
@@ -240,7 +237,7 @@ impl World {
         self.is_calm = true;
         self.until_at_rest()?;
         for _ in 0..CALM_ACTIONS {
-            if !self.is_changing && self.allowed.is_some() {
+            if !self.is_changing && self.has_quota() {
                 break;
             }
             self.begin_change();
@@ -249,7 +246,10 @@ impl World {
         // What was deleted while the usage was over the quota is not free.
         self.begin_allotment(None);
         self.until_at_rest()?;
-        let limit = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes).unwrap_or_default();
+        let (limit, held) = (self.quota_bytes(), self.held());
+        if held > limit.max(self.used()) {
+            return self.violated(&format!("the slices have {held} bytes together, and the quota {limit}"));
+        }
         while let Some(rest) = limit.checked_sub(self.used()).filter(|rest| *rest > 0) {
             let (group, size) = (self.any_group(), self.rng.u64(1..=rest));
             if self.write_in(group, size).is_err() {
@@ -386,11 +386,7 @@ impl World {
     }
 
     fn change_to(&mut self, quota: Quota) {
-        let current = quota_in(&self.groups.lock());
-        self.is_changing = true;
-        self.peaks.clear();
-        let (new, old) = (quota.bytes, current.and_then(|quota| quota.bytes));
-        self.allowed = self.allowed.map(|allowed| Some(allowed).max(new).max(old).unwrap_or_default());
+        (self.is_changing, self.allowed) = (true, None);
         self.note(format!("the quota becomes {quota:?}"));
         let groups = self.sim_groups();
         let running = Box::pin(async move { groups.change_quota(quota).await });
@@ -475,14 +471,7 @@ impl World {
         match outcome {
             Ok(_) if changes_quota => {
                 self.seen.changed += 1;
-                let peaks: u64 = self.peaks.values().sum();
-                let quota = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes);
-                let allowed = Some(peaks).max(quota);
-                // An allotment without a group may have ended the change: another one divides the quota.
-                self.is_changing = Some(self.held()) > allowed;
-                if !self.is_changing {
-                    self.allowed = allowed;
-                }
+                self.is_changing = false;
             }
             Ok(_) => self.seen.divided += 1,
             Err(ProposeError::Rejected(Reject::QuotaExceeded { .. })) => self.seen.exceeded += 1,
@@ -496,15 +485,13 @@ impl World {
     }
 
     /// Slices of all groups together: the quota where there is none, and the usage where that is higher.
-    fn held(&mut self) -> u64 {
+    fn held(&self) -> u64 {
         let groups = self.groups.lock();
         let mut sum = 0u64;
         for group in OBJECT_GROUPS {
             let payer = groups[&group].payer();
             let slice = payer.slice.and_then(|slice| slice.limits.bytes);
             let limit = slice.or(payer.quota.and_then(|quota| quota.bytes)).unwrap_or(u64::MAX);
-            let peak = self.peaks.entry(group).or_default();
-            *peak = payer.usage.bytes.max(*peak);
             sum = sum.saturating_add(limit.max(payer.usage.bytes));
         }
         sum
@@ -512,15 +499,21 @@ impl World {
 
     fn check(&mut self) -> Result<(), String> {
         let held = self.held();
-        let Some(allowed) = self.allowed else { return Ok(()) };
-        if held > allowed {
+        if let Some(allowed) = self.allowed.filter(|allowed| held > *allowed) {
             return self.violated(&format!("the slices have {held} bytes together, and may have {allowed}"));
         }
         if !self.is_changing && !self.may_grow() {
-            let quota = quota_in(&self.groups.lock()).and_then(|quota| quota.bytes).unwrap_or_default();
-            self.allowed = Some(held.max(quota));
+            self.allowed = Some(held.max(self.quota_bytes()));
         }
         Ok(())
+    }
+
+    fn has_quota(&self) -> bool {
+        quota_in(&self.groups.lock()).is_some()
+    }
+
+    fn quota_bytes(&self) -> u64 {
+        quota_in(&self.groups.lock()).and_then(|quota| quota.bytes).unwrap_or_default()
     }
 
     /// True while an allotment may have lowered slices and not yet raised others.
