@@ -196,6 +196,13 @@ async fn server_without_peers(dir: &Path) -> Arc<Bucket> {
     bucket
 }
 
+/// A server without peers with two groups, and a bucket in each.
+pub(super) async fn with_two_groups(dir: &Path) -> (Catalogue, [Arc<Bucket>; 2]) {
+    let catalogue = Catalogue::open(CatalogueOptions { groups: 2, ..options(dir) }).await.unwrap();
+    let buckets = [bucket(&catalogue, "one").await, bucket(&catalogue, "two").await];
+    (catalogue, buckets)
+}
+
 /// Three nodes, all of them voters of the system group, which holds the objects.
 pub(super) async fn three_nodes() -> (TestCluster, Arc<Bucket>) {
     let mut cluster = TestCluster::new();
@@ -357,9 +364,7 @@ async fn the_next_duty_node_resumes_sagas_and_refuses_the_old_runner() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_duty_node_without_a_member_of_a_group_does_not_fail() {
     let mut cluster = TestCluster::new();
-    let two_groups = CatalogueOptions { groups: 2, ..options(&cluster.dir(1)) };
-    let catalogue = Catalogue::open(two_groups).await.unwrap();
-    let buckets = [bucket(&catalogue, "one").await, bucket(&catalogue, "two").await];
+    let (catalogue, buckets) = with_two_groups(&cluster.dir(1)).await;
     catalogue.shutdown().await;
     for node in 1..=3 {
         cluster.start(node).await;
@@ -394,9 +399,7 @@ async fn a_duty_node_without_a_member_of_a_group_does_not_fail() {
 async fn a_put_finds_recent_rows_only_after_barriers_of_both_groups() {
     const GROUP: u32 = 1;
     let mut cluster = TestCluster::new();
-    let two_groups = CatalogueOptions { groups: 2, ..options(&cluster.dir(1)) };
-    let catalogue = Catalogue::open(two_groups).await.unwrap();
-    let buckets = [bucket(&catalogue, "one").await, bucket(&catalogue, "two").await];
+    let (catalogue, buckets) = with_two_groups(&cluster.dir(1)).await;
     catalogue.shutdown().await;
     for node in 1..=3 {
         cluster.start(node).await;
