@@ -64,8 +64,8 @@ pub(super) const DAMAGES: &[Damage] = &[
     }),
     ("the log's MANIFEST cut short", Stopped, "stale-log", true, |d, _| {
         let path = files(&d.join("catalogue/log"), "MANIFEST").remove(0);
-        let length = fs::metadata(&path).unwrap().len();
-        fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length - 20).unwrap();
+        let kept = records_with_tables(&path)[1];
+        fs::OpenOptions::new().write(true).open(path).unwrap().set_len(kept as u64).unwrap();
     }),
     ("the state missing", Stopped, "store", true, |d, _| fs::remove_dir_all(state(d)).unwrap()),
     ("a bit of the log", Killed, "log", false, |d, _| {
@@ -112,6 +112,25 @@ fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 0x10;
     fs::write(path, bytes).unwrap();
+}
+
+/// Offsets of the records of a MANIFEST that name tables. The first one names the tables of the last stop, and
+/// the second one the table with the entries that only the write-ahead log had then. A record has a head of
+/// 7 bytes (checksum, length, type); one without a table is shorter than the checksums and keys of a table.
+fn records_with_tables(path: &Path) -> Vec<usize> {
+    const HEAD: usize = 7;
+    const TABLE_BYTES_MIN: usize = 64;
+    let bytes = fs::read(path).unwrap();
+    assert!(bytes.len() < 32 << 10, "records of a MANIFEST cross no block here");
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let length = usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
+        if length >= TABLE_BYTES_MIN {
+            found.push(at);
+        }
+        at += HEAD + length;
+    }
+    found
 }
 
 fn flip_victim(dir: &Path, into: usize) {
