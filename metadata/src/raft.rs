@@ -30,6 +30,7 @@ pub(crate) mod peers;
 #[cfg(test)]
 mod proposal_tests;
 pub(crate) mod queue;
+mod read_index;
 mod recency;
 pub(crate) mod remote;
 pub(crate) mod replay;

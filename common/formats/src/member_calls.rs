@@ -29,7 +29,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17, 18")]
     pub request: Option<MemberRequest>,
 }
 
@@ -79,6 +79,9 @@ pub enum MemberRequest {
     /// Sends the result of a comparison of rows to a member. Since cluster version 7.
     #[prost(message, tag = "17")]
     RowVerdict(RowVerdict),
+    /// Asks a voter for its vote. A node of an earlier build refuses it.
+    #[prost(message, tag = "18")]
+    StateVote(StateVoteCall),
 }
 
 /// A vote of a member.
@@ -175,7 +178,15 @@ pub struct ProposeCall {
 
 /// Request for the entry that a read must have applied.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct ReadIndexCall {}
+pub struct ReadIndexCall {
+    /// Vote of the calling member, which counts for a quorum. A node of an earlier build ignores it.
+    #[prost(message, optional, tag = "1")]
+    pub vote: Option<VoteRecord>,
+}
+
+/// Request for the vote of a member.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct StateVoteCall {}
 
 /// Request for an empty member.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -234,7 +245,7 @@ pub struct ReadersCall {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20, 21")]
     pub reply: Option<MemberReply>,
 }
 
@@ -295,6 +306,9 @@ pub enum MemberReply {
     /// The member has recorded the result of a comparison.
     #[prost(message, tag = "20")]
     VerdictRecorded(EmptyReply),
+    /// The vote of the member.
+    #[prost(message, tag = "21")]
+    StatedVote(VoteRecord),
 }
 
 /// Reply without content.

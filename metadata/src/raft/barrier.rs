@@ -6,15 +6,15 @@
 //! quorum.
 
 use crate::catalogue::options::BarrierError;
-use mlgw_common::time::{Instant, sleep_until, timeout};
+use mlgw_common::time::{Instant, timeout, timeout_at};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
-/// Longest time that a reader waits, and that a confirmation takes: a request that cannot be served is
-/// answered within two seconds.
-pub(super) const BARRIER_WAIT: Duration = Duration::from_millis(1_800);
+/// Longest time that a reader waits, and that a confirmation takes: longer than an election. A request of a
+/// group that has lost its majority is answered earlier: its node does not reach most of the voters.
+pub(super) const BARRIER_WAIT: Duration = Duration::from_secs(6);
 
 /// Outcome of a confirmation, which returns a `T`.
 type Confirmed<T> = Result<T, BarrierError>;
@@ -22,19 +22,23 @@ type Confirmed<T> = Result<T, BarrierError>;
 struct BarrierState<T> {
     is_confirming: bool,
     waiting: Vec<oneshot::Sender<Confirmed<T>>>,
+    /// Number of readers of the last confirmation, which is the expected number for the next.
+    expected: usize,
 }
 
 /// Readers of a group that wait for a confirmation.
 pub(crate) struct Barriers<T> {
     state: Mutex<BarrierState<T>>,
-    /// Shortest time between the begins of two confirmations if the first one had several readers.
+    /// Notified when as many readers wait as are expected.
+    gathered: Notify,
+    /// Longest time from the begin of a confirmation with several readers to that of the next one.
     shared_interval: Duration,
 }
 
 impl<T: Copy + Send + 'static> Barriers<T> {
     pub(crate) const fn new(shared_interval: Duration) -> Self {
-        let state = BarrierState { is_confirming: false, waiting: Vec::new() };
-        Self { state: Mutex::new(state), shared_interval }
+        let state = BarrierState { is_confirming: false, waiting: Vec::new(), expected: 0 };
+        Self { state: Mutex::new(state), gathered: Notify::const_new(), shared_interval }
     }
 
     /// Waits for a confirmation that begins after this call. If none is in progress, a task makes them until
@@ -69,11 +73,27 @@ impl<T: Copy + Send + 'static> Barriers<T> {
                 let _ = reader.send(confirmed);
             }
             if is_shared && !self.shared_interval.is_zero() {
-                // Further readers arrive meanwhile, and share the next confirmation. A single reader does not
-                // wait for others.
-                sleep_until(begun + self.shared_interval).await;
+                // Readers that were answered together come again together, and share the next confirmation.
+                // A single reader does not wait for others.
+                self.gather(begun + self.shared_interval).await;
             }
         }
+    }
+
+    /// Waits until as many readers wait as the last confirmation had, but not beyond `until`.
+    async fn gather(&self, until: Instant) {
+        let gathered = async {
+            // The permit may be one of before.
+            while self.lacks_readers() {
+                self.gathered.notified().await;
+            }
+        };
+        let _ = timeout_at(until, gathered).await;
+    }
+
+    fn lacks_readers(&self) -> bool {
+        let state = self.state.lock();
+        state.waiting.len() < state.expected
     }
 
     /// Adds a reader to the next confirmation. Returns true as well if no task makes confirmations.
@@ -81,6 +101,9 @@ impl<T: Copy + Send + 'static> Barriers<T> {
         let (sender, confirmed) = oneshot::channel();
         let mut state = self.state.lock();
         state.waiting.push(sender);
+        if state.waiting.len() == state.expected {
+            self.gathered.notify_one();
+        }
         (confirmed, !std::mem::replace(&mut state.is_confirming, true))
     }
 
@@ -88,6 +111,7 @@ impl<T: Copy + Send + 'static> Barriers<T> {
     fn next_round(&self) -> Option<Vec<oneshot::Sender<Confirmed<T>>>> {
         let mut state = self.state.lock();
         let round = std::mem::take(&mut state.waiting);
+        state.expected = round.len();
         state.is_confirming = !round.is_empty();
         state.is_confirming.then_some(round)
     }
@@ -145,6 +169,25 @@ mod tests {
             assert_eq!(barriers.confirmed(|| || async { Ok(()) }).await, Ok(()));
         }
         assert!(begun.elapsed().is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_that_come_again_together_do_not_wait_longer_than_for_the_last_of_them() {
+        let (barriers, begun) = (Arc::new(Barriers::new(Duration::from_secs(1))), Instant::now());
+        let read = async |count: usize| {
+            let all = (0..count).map(|_| barriers.confirmed(|| || async { Ok(()) }));
+            assert!(join_all(all).await.iter().all(Result::is_ok));
+        };
+        for _ in 0..10 {
+            read(3).await;
+        }
+        assert!(begun.elapsed().is_zero());
+        read(2).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(1), "the third one may come until then");
+        read(1).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        read(1).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(2), "a single one waits for no other");
     }
 
     #[tokio::test(start_paused = true)]

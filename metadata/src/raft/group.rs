@@ -16,6 +16,7 @@ use super::outcomes::AppliedOutcomes;
 use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
 use super::recency::LastConfirmation;
+use super::read_index::AnsweringVoters;
 use super::remote::{MemberNetwork, RemoteNetwork};
 use super::row_digests::{DigestPace, RowDigests};
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
@@ -114,6 +115,7 @@ pub(crate) struct Group {
     pub(super) confirmation: Arc<LastConfirmation>,
     /// Confirmations of the leadership of this member, for the readers of all nodes.
     pub(super) read_indexes: Arc<Barriers<LogId>>,
+    pub(super) answering_voters: Arc<AnsweringVoters>,
     pub(super) lone_voter: Arc<LoneVoter>,
     pub(super) member_lease: Arc<MemberLease>,
     pub(super) vote_pause: VotePause,
@@ -211,6 +213,7 @@ pub(crate) fn stores(
         barriers: Arc::new(Barriers::new(SHARED_BARRIER_INTERVAL)),
         confirmation: Arc::default(),
         read_indexes: Arc::new(Barriers::new(Duration::ZERO)),
+        answering_voters: Arc::default(),
         lone_voter,
         member_lease: Arc::new(MemberLease::new(raft.config().election_timeout_max)),
         vote_pause: VotePause::default(),

@@ -93,7 +93,7 @@ impl Group {
             }
             let leader = self.leader().filter(|leader| leader.get() != self.node);
             if let Some(leader) = leader {
-                let request = MemberRequest::ReadIndex(ReadIndexCall {});
+                let request = MemberRequest::ReadIndex(ReadIndexCall { vote: self.vote_record() });
                 let deadline = Instant::now() + READ_INDEX_MAX;
                 match network.call(leader, MemberLane::Control, request, deadline).await {
                     Ok(MemberReply::ReadIndex(position)) => return self.applied(position.index).await,

@@ -1,14 +1,14 @@
 //! Leadership of a group as this member knows it, and the leases and barriers that depend on it.
 
 use super::barrier::BARRIER_WAIT;
-use super::error::{GroupError, barrier_error};
+use super::error::GroupError;
 use super::group::Group;
 use crate::catalogue::options::BarrierError;
 use mlgw_common::NodeId;
 use mlgw_common::time::{time_since_boot, timeout};
-use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
+use mlgw_formats::log_types::{Leadership, RaftTypes};
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::{LogIdOptionExt as _, RaftMetrics, ReadPolicy};
+use openraft::{LogIdOptionExt as _, RaftMetrics};
 use std::time::Duration;
 
 impl Group {
@@ -130,18 +130,4 @@ impl Group {
         self.applied(read.index).await
     }
 
-    /// Confirms with a quorum that this member leads, and returns the entry that a read on any member must
-    /// have applied. Callers share confirmations that began after their calls.
-    pub(super) async fn shared_read_index(&self) -> Result<LogId, BarrierError> {
-        let read_index = || {
-            let group = self.clone();
-            move || group.clone().read_index()
-        };
-        self.read_indexes.confirmed(read_index).await
-    }
-
-    async fn read_index(self) -> Result<LogId, BarrierError> {
-        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
-        Ok(*read.map_err(barrier_error)?.read_log_id().log_id())
-    }
 }

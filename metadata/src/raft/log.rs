@@ -35,6 +35,8 @@ pub(crate) struct GroupLog {
     bytes: Arc<AtomicU64>,
     /// Position of the newest committed entry, until it is written.
     committed: Arc<Mutex<Option<LogId>>>,
+    /// The vote of this member.
+    vote: Arc<Mutex<Option<Vote>>>,
 }
 
 /// Recently appended entries, without gaps.
@@ -96,7 +98,15 @@ impl GroupLog {
     pub(crate) fn new(store: LogStore, group: u32) -> Self {
         let bytes = if group == 0 { store.bytes() } else { 0 };
         let bytes = Arc::new(AtomicU64::new(bytes));
-        Self { store, group, recent: Arc::default(), bytes, committed: Arc::default() }
+        let (recent, committed, vote) = (Arc::default(), Arc::default(), Arc::default());
+        Self { store, group, recent, bytes, committed, vote }
+    }
+
+    /// The vote of this member; `None` before the first one. It is no older than any vote that the member has
+    /// granted, and than that of any leader whose entries it has accepted, because openraft saves a vote
+    /// before either.
+    pub(super) fn vote(&self) -> Option<Vote> {
+        *self.vote.lock()
     }
 
     /// Records that entries up to `index` were applied: they are not read again soon.
@@ -251,7 +261,9 @@ impl RaftLogReader<RaftTypes> for GroupLog {
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
         let bytes = self.store.get(&key(self.group, LogRowKind::Vote, 0)).map_err(io_error)?;
-        bytes.map(|bytes| log_entry::decode_vote(&bytes)).transpose().map_err(io_error)
+        let vote = bytes.map(|bytes| log_entry::decode_vote(&bytes)).transpose().map_err(io_error)?;
+        *self.vote.lock() = vote;
+        Ok(vote)
     }
 }
 
@@ -269,6 +281,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        *self.vote.lock() = Some(*vote);
         let put = LogWrite::Put(key(self.group, LogRowKind::Vote, 0), log_entry::encode_vote(vote));
         self.write(vec![put]).await
     }

@@ -11,7 +11,7 @@ use mlgw_common::NodeId;
 use mlgw_formats::command::{Change, Command, LeaseBodies, Reply};
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::member_calls::{
-    DeclineReason, MemberReply, MemberRequest, ProposeCall, VoteCall, VoteRecord,
+    DeclineReason, MemberReply, MemberRequest, ProposeCall, VoteCall, VoteRecord, position,
 };
 use mlgw_formats::schema::decode;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
@@ -93,6 +93,37 @@ async fn a_follower_answers_from_its_own_state_and_reads_behind_a_barrier() {
             assert_eq!(leased(reader), (1..=count).sum::<u64>());
         }
     }
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_has_voted_for_another_leader_confirms_no_read_index() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let (leader, voter, other) = (&members[0], &members[1], NodeId(members[2].node));
+    let (of, term) = (NodeId(voter.node), leader.leadership().unwrap().term);
+    leader.propose(lease(1)).await.unwrap();
+    voter.barrier().await.unwrap();
+    let vote = voter.vote_record();
+    let last = leader.log.last().unwrap();
+    assert_eq!(leader.read_index_for(of, vote.as_ref()).await, last, "it is the second of three voters");
+    assert_eq!(leader.read_index_of_voters().await, last);
+    assert_eq!(leader.read_index_for(NodeId(9), vote.as_ref()).await, None, "it is no voter");
+    assert_eq!(leader.read_index_for(of, None).await, None);
+
+    // The leader does not know of the vote at first.
+    network.isolate(other.get());
+    let last = position(voter.log.last().unwrap().as_ref());
+    let candidate = VoteRecord { term: term + 5, node: other.get(), committed: false };
+    let call = MemberRequest::Vote(VoteCall { vote: candidate, last, is_transfer: true });
+    let voted = voter.serve(other, call).await.unwrap();
+    assert!(matches!(voted, MemberReply::Vote(vote) if vote.is_granted));
+    assert_eq!(voter.vote_record(), Some(candidate));
+    for _ in 0..2 {
+        assert_eq!(leader.read_index_of_voters().await, None, "one voter is away, the other has voted");
+    }
+    assert_eq!(leader.read_index_for(of, voter.vote_record().as_ref()).await, None);
+    network.rejoin(other.get());
     stop(members).await;
 }
 

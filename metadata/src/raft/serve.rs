@@ -15,7 +15,7 @@ use mlgw_formats::log_entry::log_position;
 use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftLogEntry, RaftTypes};
 use mlgw_formats::member_calls::{
     AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, MembershipReply,
-    ProposeCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
+    ProposeCall, ReadIndexCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
 };
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::raft::{
@@ -39,7 +39,8 @@ impl Group {
             MemberRequest::PreVote(call) => self.serve_pre_vote(from, &call).await,
             MemberRequest::Transfer(call) => self.serve_transfer(from, &call).await,
             MemberRequest::Propose(call) => self.serve_proposal(call).await,
-            MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
+            MemberRequest::ReadIndex(call) => Ok(self.serve_read_index(from, &call).await),
+            MemberRequest::StateVote(_) => self.serve_state_vote(),
             MemberRequest::RowDigest(call) => Ok(MemberReply::RowDigest(self.row_digest(call.index).reply())),
             MemberRequest::IsMember(_) => Ok(self.serve_is_member(from).await),
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
@@ -175,11 +176,20 @@ impl Group {
     }
 
     /// Confirms the leadership of this member and returns the entry that a read must have applied.
-    async fn serve_read_index(&self) -> MemberReply {
+    async fn serve_read_index(&self, from: NodeId, call: &ReadIndexCall) -> MemberReply {
+        if let Some(id) = self.read_index_for(from, call.vote.as_ref()).await {
+            return MemberReply::ReadIndex(log_position(&id));
+        }
         match self.shared_read_index().await {
             Ok(id) => MemberReply::ReadIndex(log_position(&id)),
             Err(error) => not_confirmed(error),
         }
+    }
+
+    /// States the vote of this member.
+    fn serve_state_vote(&self) -> Served {
+        let vote = self.vote_record().ok_or_else(|| CallRefused("this member has no vote yet".into()))?;
+        Ok(MemberReply::StatedVote(vote))
     }
 
     /// The digest of the rows of this member after the entry `index`.

@@ -4,7 +4,7 @@ use super::{
     AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, Heartbeat, HeartbeatAnswer,
     HeartbeatsCall, HeartbeatsReply, IsMemberCall, MemberAnswer, MemberCall, MemberReply, MemberRequest,
     MembershipReply, ProposeCall, READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply, SagaCall,
-    SagaReply, TransferCall, TransferReply, UsageCall, UsageReply, VoteCall, VoteRecord, VoteReply,
+    SagaReply, StateVoteCall, TransferCall, TransferReply, UsageCall, UsageReply, VoteCall, VoteRecord, VoteReply,
 };
 use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
@@ -76,7 +76,9 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::PreVote(vote), include_str!("golden/pre_vote.hex")),
         (MemberRequest::Transfer(transfer), include_str!("golden/transfer.hex")),
         (MemberRequest::Propose(propose), include_str!("golden/propose.hex")),
-        (MemberRequest::ReadIndex(ReadIndexCall {}), include_str!("golden/read_index.hex")),
+        (MemberRequest::ReadIndex(ReadIndexCall { vote: None }), include_str!("golden/read_index.hex")),
+        (MemberRequest::ReadIndex(ReadIndexCall { vote: Some(VOTE) }), "01 0807 3a08 0a06 0803 1002 1801"),
+        (MemberRequest::StateVote(StateVoteCall {}), "01 0807 920100"),
         (MemberRequest::CreateMember(CreateMemberCall {}), include_str!("golden/create_member.hex")),
         (MemberRequest::IsMember(IsMemberCall {}), "01 0807 6200"),
         (MemberRequest::Usage(usage_of(vec![1, 2])), "01 0807 6a0a 0805 1202414b 1a020102"),
@@ -132,6 +134,7 @@ fn the_answers_have_these_bytes() {
         (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
         (MemberReply::Readers(read), "01 6a07 0a02 ac02 1201 09"),
         (MemberReply::Readers(behind), "01 6a09 0a02 ac02 1201 09 1801"),
+        (MemberReply::StatedVote(VOTE), "01 aa0106 0803 1002 1801"),
         (MemberReply::Heartbeats(HeartbeatsReply { answers }), "01 720c 0a05 0a03 010a00 0a03 1201 6e"),
     ];
     for (reply, hex) in replies {

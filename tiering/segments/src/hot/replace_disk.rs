@@ -397,7 +397,7 @@ impl HotTierInner {
     }
 
     /// True if a directory that answers has the file of a segment.
-    fn has_file(&self, segment: SegmentId) -> bool {
+    pub(super) fn has_file(&self, segment: SegmentId) -> bool {
         let answers = |place: &DirectoryPlace<'_>| place.disk.state().fault() != Some(DirectoryFault::Hung);
         self.directories().filter(answers).any(|place| place.disk.has_file(segment))
     }

@@ -5,7 +5,8 @@
 //! decisions are pure and in `mlgw-replication`, `driver` carries them out one after the other. `fetch` makes
 //! a copy from several sources and verifies it, `source` serves the bytes of a replica, and `sweep` removes
 //! files that no record lists on this node any more. `follower` stores what the writer of an open segment
-//! appends, and `closing` ends that; `followed` has the rules of both. `whole` reads a segment for a backup.
+//! appends, and `closing` ends that; `followed` has the rules of both. `lost_files` ends replicas of open
+//! segments without a file. `whole` reads a segment for a backup.
 //!
 //! Replicas belong on the nodes of the segment's set ([`StorageViews`]). A node outside of it is like one
 //! that leaves, for this segment.
@@ -34,6 +35,7 @@ mod follower;
 pub(super) mod followers;
 mod home;
 pub(super) mod link;
+mod lost_files;
 mod peers_health;
 pub(super) mod primary;
 mod progress;

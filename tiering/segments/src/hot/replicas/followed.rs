@@ -92,6 +92,23 @@ impl FollowedReplicas {
         Ok((AppendRight(replica.clone()), FileCallInProgress { replica, synced: None }))
     }
 
+    /// Segments with a right to append, whose files were created.
+    pub(super) fn with_files(&self) -> Vec<SegmentId> {
+        let entries = self.entries.lock();
+        let has_file = |of: &&Arc<FollowedReplica>| {
+            let state = of.state.borrow();
+            state.may_append() && state.synced > 0
+        };
+        entries.values().filter(has_file).map(|replica| replica.segment).collect()
+    }
+
+    /// Ends the right to append to a replica. The first fault is kept.
+    pub(super) fn end(&self, segment: SegmentId, fault: &str) {
+        if let Some(replica) = self.entries.lock().get(&segment) {
+            replica.end(fault);
+        }
+    }
+
     /// Returns the entry of a segment whose right to append was ended. From now on the segment is never
     /// opened.
     pub(super) fn close(&self, segment: SegmentId) -> Arc<FollowedReplica> {
@@ -240,6 +257,20 @@ mod tests {
             assert!(right.0.begin_write().is_none());
             assert_eq!(followed.close(SEGMENT).final_length().await, None);
         }
+    }
+
+    #[test]
+    fn replicas_have_a_file_after_its_creation_and_until_their_right_ends() {
+        let followed = FollowedReplicas::default();
+        let (right, creation) = followed.open(ONE, SEGMENT).unwrap();
+        assert_eq!(followed.with_files(), []);
+        creation.succeed(64);
+        assert_eq!(followed.with_files(), [SEGMENT]);
+        followed.end(SEGMENT, "no file");
+        followed.end(SegmentId(8), "no replica");
+        assert_eq!(followed.with_files(), []);
+        assert!(right.0.begin_write().is_none());
+        assert_eq!(right.0.states().borrow().fault.as_deref(), Some("no file"));
     }
 
     #[tokio::test]

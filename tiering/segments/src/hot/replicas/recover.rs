@@ -38,6 +38,7 @@ use mlgw_replication::{
 };
 
 use super::Replication;
+use super::lost_files;
 use crate::hot::compaction::{Compaction, MoveStepError, blocking};
 use crate::hot::map::MapError;
 use crate::hot::placing::stoppable_wait::until_stopped;
@@ -117,6 +118,7 @@ impl OpenSegmentRecovery {
             narrow.iter().for_each(|segment| inner.shared.segments.holds.give_up(*segment));
             inner.writer_queues.roll();
         }
+        lost_files::end_replicas(inner, replication, &own_open).await?;
         let unreachable = self.unreachable(&of_others, nodes, now);
         let is_due =
             |record: &SegmentRecord| record.owner().is_some_and(|owner| unreachable.contains(&owner));

@@ -119,6 +119,28 @@ async fn after_a_failure_of_a_follower_the_batch_is_in_the_next_segment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_whose_file_is_removed_while_it_is_open_is_sealed_and_copied_again() {
+    for node in [1, 2] {
+        let (nodes, _disk) = two_nodes().await;
+        let tier = &nodes.bench.tier;
+        let first = stored(tier, 1).await;
+        let (segment, end) = (first.segment_id(), usize::try_from(end_of(&first)).unwrap());
+        std::fs::remove_file(nodes.path(node, segment)).unwrap();
+        // Nothing is appended any more.
+        nodes.cluster.until(|| nodes.is_sealed(segment)).await;
+        nodes.cluster.until(|| nodes.are_all_on(&[1, 2]) && nodes.path(node, segment).exists()).await;
+        assert!(nodes.bytes(1, segment)[..end] == nodes.bytes(2, segment)[..end]);
+        let second = stored(tier, 2).await;
+        assert_ne!(second.segment, first.segment);
+        for (body, extent) in [(1, &first), (2, &second)] {
+            assert!(read_all(tier, extent, body).await == bytes_of(body, 5_000));
+            assert!(read_all(&nodes.cluster.tier(2), extent, body).await == bytes_of(body, 5_000));
+        }
+        nodes.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_third_node_delays_nothing_and_is_left_out() {
     let (nodes, _second) = two_nodes().await;
     let disk = Arc::new(BlockedDisk::default());
