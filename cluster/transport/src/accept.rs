@@ -5,6 +5,7 @@
 //! permit it is closed at once.
 
 use crate::dial::no_answer;
+use crate::exclusive_serve;
 use crate::inbound::InboundConnection;
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::state::TransportState;
@@ -17,7 +18,7 @@ use mlgw_common::limits::{
     PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, sleep, sleep_until, timeout};
-use mlgw_trust::{CertifiedNode, tls_reason};
+use mlgw_trust::{CertifiedNode, EXCLUSIVE_PROTOCOL, tls_reason};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -84,10 +85,14 @@ async fn secure_and_serve(
         // The verifier of TLS has read the same certificate.
         Some(Err(_)) => return,
     };
+    let is_exclusive = tls.get_ref().1.alpn_protocol() == Some(EXCLUSIVE_PROTOCOL);
     let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
     let io = MeteredIo::new(tls, facts.clone(), cancel.clone());
     let connection = InboundConnection::new(state.clone(), from, certified, facts, cancel, permit);
-    serve(io, Arc::new(connection)).await;
+    match is_exclusive {
+        true => exclusive_serve::serve(io, Arc::new(connection)).await,
+        false => serve(io, Arc::new(connection)).await,
+    }
 }
 
 /// Completes TLS. Returns `None` if it failed.

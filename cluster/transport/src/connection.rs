@@ -2,9 +2,11 @@
 
 use crate::address::PeerAddress;
 use crate::body::SentBody;
+use crate::exclusive::ExclusivePool;
 use crate::metered::StreamFacts;
 use hyper::client::conn::http2::SendRequest;
 use mlgw_common::NodeId;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Connection that passed the handshake.
@@ -14,6 +16,8 @@ pub(crate) struct OpenConnection {
     pub(crate) sender: SendRequest<SentBody>,
     pub(crate) facts: StreamFacts,
     pub(crate) cancel: CancellationToken,
+    /// The exclusive connections beside it.
+    pub(crate) exclusive: Arc<ExclusivePool>,
 }
 
 impl OpenConnection {

@@ -12,6 +12,7 @@ pub(crate) struct ChannelMeter {
     pub(crate) accepted: AtomicU64,
     pub(crate) dials_failed: AtomicU64,
     pub(crate) open: AtomicU64,
+    pub(crate) exclusive: AtomicU64,
     pub(crate) calls_in_flight: AtomicU64,
     pub(crate) streams_in_flight: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
@@ -31,8 +32,10 @@ pub struct ChannelCounters {
     pub accepted: u64,
     /// Dials of this node that failed.
     pub dials_failed: u64,
-    /// Connections that are open, in both directions.
+    /// Shared connections that are open, in both directions.
     pub open: u64,
+    /// Exclusive connections that are open, in both directions.
+    pub exclusive: u64,
     /// Calls of this node that wait for an answer.
     pub calls_in_flight: u64,
     /// Streams of this node whose bodies have not ended.
@@ -52,6 +55,7 @@ impl ChannelMeter {
             accepted: self.accepted.load(Relaxed),
             dials_failed: self.dials_failed.load(Relaxed),
             open: self.open.load(Relaxed),
+            exclusive: self.exclusive.load(Relaxed),
             calls_in_flight: self.calls_in_flight.load(Relaxed),
             streams_in_flight: self.streams_in_flight.load(Relaxed),
             bytes_in: self.bytes_in.load(Relaxed),

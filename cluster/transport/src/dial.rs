@@ -5,9 +5,10 @@ use crate::body::SentBody;
 use crate::channel::Channel;
 use crate::connection::OpenConnection;
 use crate::error::{CallError, DialError, NotSent};
+use crate::exclusive::{ExclusivePool, keep_pool};
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
-use crate::peer::{PeerState, Registration};
+use crate::peer::{ConnectionKind, PeerState, Registration};
 use crate::state::TransportState;
 use crate::wire::{ANSWERED, PeerTarget};
 use bytes::Bytes;
@@ -112,7 +113,8 @@ pub(crate) async fn dial_address(
     }
     let peer = state.accept(certified, &answer).await.map_err(refused)?;
     let registered =
-        peer.register(&state.rules, answer.start, channel, client.cancel.clone()).map_err(refused)?;
+        peer.register(&state.rules, answer.start, channel, ConnectionKind::Shared, client.cancel.clone());
+    let registered = registered.map_err(refused)?;
     client.facts.count(peer.meter(channel).clone());
     Ok(drive(state, client, registered, OpenAddress { node: peer.node, address: address.clone() }))
 }
@@ -145,7 +147,9 @@ fn drive(
             () = ended.cancelled() => {}
         }
     });
-    OpenConnection { node: to.node, address: to.address, sender, facts, cancel }
+    let exclusive = Arc::<ExclusivePool>::default();
+    state.tasks.spawn(keep_pool(exclusive.clone(), cancel.clone(), state.ended.clone()));
+    OpenConnection { node: to.node, address: to.address, sender, facts, cancel, exclusive }
 }
 
 /// Resolves an address and completes TLS with the first socket that accepts.
@@ -189,7 +193,7 @@ async fn handshake_tls(
     })
 }
 
-fn certified_peer(tls: &TlsStream<TcpStream>) -> Result<CertifiedNode, HandshakeRefusal> {
+pub(crate) fn certified_peer(tls: &TlsStream<TcpStream>) -> Result<CertifiedNode, HandshakeRefusal> {
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().ok_or_else(|| HandshakeRefusal::Tls("no certificate".to_owned()))?;
     CertifiedNode::of_certificate(certificate).map_err(|error| HandshakeRefusal::Tls(error.to_string()))

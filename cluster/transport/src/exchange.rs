@@ -5,13 +5,19 @@ use crate::channel::{Channel, StreamClass};
 use crate::connection::OpenConnection;
 use crate::counters::Raised;
 use crate::error::{CallError, NotSent, UnknownOutcome};
+use crate::exclusive::{ExclusiveConnection, ExclusivePool};
+use crate::exclusive_body::ExclusiveBody;
+use crate::frames::{AnswerStatus, REQUEST_BYTES_MAX, RequestFrame, RequestTarget};
 use crate::peer::PeerState;
 use crate::redial::connection;
 use crate::service::{PeerBody, StreamAnswer};
 use crate::state::TransportState;
-use crate::wire::{ANSWERED, BUSY, FAILED, PeerTarget, REFUSED, content_length, decode_refusal, read_head};
+use crate::wire::{
+    ANSWERED, BUSY, FAILED, NOT_UNDERSTOOD, PeerTarget, REFUSED, content_length, decode_refusal, read_head,
+};
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use mlgw_common::NodeId;
@@ -66,6 +72,11 @@ pub(crate) async fn call(state: &Arc<TransportState>, call: OutgoingCall) -> Res
     let link = path.peer.link(call.channel);
     let _permit = path.permit(&link.calls).await?;
     let _in_flight = Raised::new(path.peer.meter(call.channel).clone(), |meter| &meter.calls_in_flight);
+    if call.body.len() <= REQUEST_BYTES_MAX
+        && let Some(exclusive) = path.exclusive().await?
+    {
+        return path.call(exclusive, call.service, call.body).await;
+    }
     let target = PeerTarget::Call { service: call.service };
     let request = target.request(SentBody::whole(call.body), call.deadline);
     let answer = path.send(request).await?;
@@ -92,6 +103,12 @@ pub(crate) async fn open(
     };
     let raised = Raised::new(path.peer.meter(channel).clone(), |meter| &meter.streams_in_flight);
     let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
+    if stream.class == StreamClass::Request
+        && stream.body.is_end_stream()
+        && let Some(exclusive) = path.exclusive().await?
+    {
+        return path.open(exclusive, stream, Box::new(kept)).await;
+    }
     let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
     let (accepted, gate) = oneshot::channel();
     let (answer_half, other_half) = oneshot::channel();
@@ -110,6 +127,12 @@ pub(crate) async fn open(
     let _ = accepted.send(());
     let body = ReceivedBody::new(found.rest, response.into_body(), Some(answer_half), keep());
     Ok(StreamAnswer { head: found.head, body: body.boxed_unsync() })
+}
+
+/// An exclusive connection, and the pool to which it returns.
+struct TakenConnection {
+    connection: ExclusiveConnection,
+    pool: Arc<ExclusivePool>,
 }
 
 /// Permit and gauge of a stream, held by both of its halves.
@@ -173,6 +196,72 @@ impl<'a> CallPath<'a> {
         permits.clone().try_acquire_owned().map_err(|_| self.not_sent(NotSent::Busy(self.channel)))
     }
 
+    /// Takes an exclusive connection; `None` if none is idle.
+    async fn exclusive(&self) -> Result<Option<TakenConnection>, CallError> {
+        let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
+        let pool = beside.exclusive.clone();
+        let taken = pool.take(self.state, &self.peer, self.channel, &beside);
+        Ok(taken.map(|connection| TakenConnection { connection, pool }))
+    }
+
+    /// Sends a call on an exclusive connection.
+    async fn call(&self, taken: TakenConnection, service: u16, body: Bytes) -> Result<Bytes, CallError> {
+        let TakenConnection { mut connection, pool } = taken;
+        let request = self.request(RequestTarget::Call, service, body);
+        let answer = connection.ask(&request, self.deadline).await;
+        let (status, bytes) = answer.map_err(|reason| self.unknown(reason))?;
+        pool.put(connection);
+        match status {
+            AnswerStatus::Answered => Ok(bytes),
+            status => Err(self.no_answer(status, &bytes)),
+        }
+    }
+
+    /// Opens a stream without a body on an exclusive connection. The body of the answer has `kept` until it
+    /// ends.
+    async fn open(
+        &self,
+        taken: TakenConnection,
+        stream: OutgoingStream,
+        kept: Kept,
+    ) -> Result<StreamAnswer, CallError> {
+        let TakenConnection { mut connection, pool } = taken;
+        let OutgoingStream { class, service, head, .. } = stream;
+        let request = self.request(RequestTarget::Stream(class), service, head);
+        let answer = connection.ask(&request, self.deadline).await;
+        let (status, head) = answer.map_err(|reason| self.unknown(reason))?;
+        if status != AnswerStatus::Answered {
+            pool.put(connection);
+            return Err(self.no_answer(status, &head));
+        }
+        let body = ExclusiveBody::new(connection, pool, kept).boxed_unsync();
+        Ok(StreamAnswer { head, body })
+    }
+
+    fn request(&self, target: RequestTarget, service: u16, bytes: Bytes) -> RequestFrame {
+        let wait = self.deadline.saturating_duration_since(Instant::now());
+        RequestFrame { target, service, wait, bytes }
+    }
+
+    /// Error of an answer on an exclusive connection that is no answer of a service.
+    fn no_answer(&self, status: AnswerStatus, bytes: &[u8]) -> CallError {
+        match status {
+            AnswerStatus::Refused => self.refused(bytes),
+            AnswerStatus::Busy => self.not_sent(NotSent::Busy(self.channel)),
+            AnswerStatus::Failed => self.bad_answer("its service failed"),
+            AnswerStatus::NotUnderstood | AnswerStatus::Answered => {
+                self.not_sent(NotSent::NotUnderstood(NOT_UNDERSTOOD.as_u16()))
+            }
+        }
+    }
+
+    fn refused(&self, bytes: &[u8]) -> CallError {
+        match decode_refusal(bytes) {
+            Some(refusal) => CallError::Refused { node: self.peer.node, refusal },
+            None => self.bad_answer("its refusal cannot be decoded"),
+        }
+    }
+
     /// Sends a request and waits for the head of its answer.
     async fn send(&self, mut request: Request<SentBody>) -> Result<AnswerHead, CallError> {
         for _ in 0..ATTEMPTS {
@@ -225,10 +314,7 @@ impl<'a> CallPath<'a> {
             BUSY => self.not_sent(NotSent::Busy(self.channel)),
             FAILED => self.bad_answer("its service failed"),
             REFUSED => match self.collect(answer, HANDSHAKE_BYTES_MAX).await {
-                Ok(bytes) => match decode_refusal(&bytes) {
-                    Some(refusal) => CallError::Refused { node: self.peer.node, refusal },
-                    None => self.bad_answer("its refusal cannot be decoded"),
-                },
+                Ok(bytes) => self.refused(&bytes),
                 Err(error) => error,
             },
             other => self.not_sent(NotSent::NotUnderstood(other.as_u16())),

@@ -9,7 +9,7 @@ use crate::error::ServiceRefusal;
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, encode_answer};
 use crate::link::{StreamPermits, stream_permits};
 use crate::metered::StreamFacts;
-use crate::peer::Registration;
+use crate::peer::{ConnectionKind, Registration};
 use crate::service::{IncomingCall, IncomingStream, StreamAnswer};
 use crate::state::TransportState;
 use crate::wire::{
@@ -51,9 +51,9 @@ pub(crate) struct InboundConnection {
 }
 
 /// State of a connection whose handshake passed.
-struct PeerSession {
-    node: NodeId,
-    channel: Channel,
+pub(crate) struct PeerSession {
+    pub(crate) node: NodeId,
+    pub(crate) channel: Channel,
     calls: Arc<Semaphore>,
     call_bytes: Arc<Semaphore>,
     streams: StreamPermits,
@@ -128,22 +128,56 @@ impl InboundConnection {
     }
 
     async fn handshake(&self, certified: CertifiedNode, body: Incoming) -> Response<SentBody> {
-        let answer = self.judge(certified, body).await;
+        let bytes = Limited::new(body, HANDSHAKE_BYTES_MAX).collect().await;
+        let answer = match bytes {
+            Ok(bytes) => self.answer_hello(certified, &bytes.to_bytes(), ConnectionKind::Shared).await,
+            Err(_) => {
+                let too_long = BadHandshake::TooLong(HANDSHAKE_BYTES_MAX + 1);
+                self.note_refusal(certified, Err(too_long.into()))
+            }
+        };
+        response(ANSWERED, SentBody::whole(answer.into()))
+    }
+
+    /// The answer to the hello of a peer on an exclusive connection. [`Self::session`] is there if it accepts
+    /// the peer.
+    pub(crate) async fn exclusive_hello(&self, hello: &[u8]) -> Vec<u8> {
+        match self.certified {
+            Some(certified) => self.answer_hello(certified, hello, ConnectionKind::Exclusive).await,
+            None => encode_answer(&Err(BadHandshake::Field("certificate").into())),
+        }
+    }
+
+    /// The session, if the handshake passed.
+    pub(crate) fn session(&self) -> Option<&PeerSession> {
+        self.session.get()
+    }
+
+    async fn answer_hello(&self, certified: CertifiedNode, hello: &[u8], kind: ConnectionKind) -> Vec<u8> {
+        let answer = self.judge(certified, hello, kind).await;
+        self.note_refusal(certified, answer)
+    }
+
+    fn note_refusal(&self, certified: CertifiedNode, answer: Result<Hello, HandshakeRefusal>) -> Vec<u8> {
         if let Err(refusal) = &answer {
             self.last_answer.cancel();
             let (node, from) = (certified.node, self.from);
             tracing::warn!(%node, %from, %refusal, "refused a node");
         }
-        response(ANSWERED, SentBody::whole(encode_answer(&answer).into()))
+        encode_answer(&answer)
     }
 
     /// Accepts the hello of a peer and returns the own one.
-    async fn judge(&self, certified: CertifiedNode, body: Incoming) -> Result<Hello, HandshakeRefusal> {
-        let bytes = Limited::new(body, HANDSHAKE_BYTES_MAX).collect().await;
-        let bytes = bytes.map_err(|_| BadHandshake::TooLong(HANDSHAKE_BYTES_MAX + 1))?.to_bytes();
-        let hello = Hello::decode(&bytes)?;
+    async fn judge(
+        &self,
+        certified: CertifiedNode,
+        hello: &[u8],
+        kind: ConnectionKind,
+    ) -> Result<Hello, HandshakeRefusal> {
+        let hello = Hello::decode(hello)?;
         let peer = self.state.accept(certified, &hello).await?;
-        let registered = peer.register(&self.state.rules, hello.start, hello.channel, self.cancel.clone())?;
+        let (start, channel) = (hello.start, hello.channel);
+        let registered = peer.register(&self.state.rules, start, channel, kind, self.cancel.clone())?;
         let session = PeerSession {
             node: peer.node,
             channel: hello.channel,
@@ -156,7 +190,9 @@ impl InboundConnection {
             return Err(BadHandshake::Field("second hello").into());
         }
         let meter = peer.meter(hello.channel);
-        meter.accepted.fetch_add(1, Relaxed);
+        if kind == ConnectionKind::Shared {
+            meter.accepted.fetch_add(1, Relaxed);
+        }
         self.facts.count(meter.clone());
         *self.permit.lock() = None;
         Ok(self.state.hello(hello.channel))
@@ -208,11 +244,16 @@ impl InboundConnection {
             return empty(NOT_UNDERSTOOD);
         }
         let call = IncomingCall { peer: session.node, channel: session.channel, service, body, deadline };
-        self.carry_out(call, CallPermits { _call: permit, _bytes: permit_of_bytes }).await
+        match self.carry_out(call, CallPermits { _call: permit, _bytes: permit_of_bytes }).await {
+            CallEnd::Answered(answer) => response(ANSWERED, SentBody::whole(answer)),
+            CallEnd::Refused(refusal) => refused(refusal),
+            CallEnd::Failed => empty(FAILED),
+        }
     }
 
-    /// Carries out a call in a task of its own, which goes on if the caller gives up.
-    async fn carry_out(&self, call: IncomingCall, permits: CallPermits) -> Response<SentBody> {
+    /// Carries out a call in a task of its own, which goes on if the caller gives up. It has the permits
+    /// meanwhile.
+    pub(crate) async fn carry_out(&self, call: IncomingCall, permits: impl Send + 'static) -> CallEnd {
         let (services, ended) = (self.state.services.clone(), self.state.ended.clone());
         let work = self.state.tasks.spawn(async move {
             let _permits = permits;
@@ -223,18 +264,16 @@ impl InboundConnection {
             }
         });
         match work.await {
-            Ok(Some(Ok(answer))) if answer.len() <= PEER_CALL_BYTES_MAX => {
-                response(ANSWERED, SentBody::whole(answer))
-            }
+            Ok(Some(Ok(answer))) if answer.len() <= PEER_CALL_BYTES_MAX => CallEnd::Answered(answer),
             Ok(Some(Ok(answer))) => {
                 tracing::error!(bytes = answer.len(), "the answer of a service is too large");
-                empty(FAILED)
+                CallEnd::Failed
             }
-            Ok(Some(Err(refusal))) => refused(refusal),
-            Ok(None) => empty(FAILED),
+            Ok(Some(Err(refusal))) => CallEnd::Refused(refusal),
+            Ok(None) => CallEnd::Failed,
             Err(error) => {
                 tracing::error!(%error, "a service failed");
-                empty(FAILED)
+                CallEnd::Failed
             }
         }
     }
@@ -273,6 +312,14 @@ impl InboundConnection {
             Err(refusal) => refused(refusal),
         }
     }
+}
+
+/// How a call ended.
+pub(crate) enum CallEnd {
+    Answered(Bytes),
+    Refused(ServiceRefusal),
+    /// The service panicked, or its answer is too large.
+    Failed,
 }
 
 /// Permits of one call.

@@ -102,6 +102,15 @@ impl PeerLink {
         LinkUse::After(dial)
     }
 
+    /// The connection, if there is one.
+    #[cfg(test)]
+    pub(crate) fn opened(&self) -> Option<Arc<OpenConnection>> {
+        match &*self.stage.lock() {
+            LinkStage::Open(connection) => Some(connection.clone()),
+            LinkStage::Idle(_) | LinkStage::Dialing(_) => None,
+        }
+    }
+
     /// Ends a wait before the next dial: the peer is known to run.
     pub(crate) fn end_wait(&self) {
         if let LinkStage::Idle(wait) = &mut *self.stage.lock() {

@@ -6,6 +6,7 @@
 
 use crate::channel::Channel;
 use crate::counters::{ChannelCounters, ChannelMeter, Raised};
+use crate::exclusive::EXCLUSIVE_MAX;
 use crate::handshake::HandshakeRefusal;
 use crate::link::PeerLink;
 use crate::rules::PeerRules;
@@ -13,11 +14,36 @@ use mlgw_common::NodeId;
 use mlgw_trust::{NodeStart, judge_start};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tokio_util::sync::CancellationToken;
 
-/// Open connections with one peer, in both directions: three each, and three each that are being replaced
-/// after a break that one side has not noticed. With more, the oldest is closed.
-const CONNECTIONS_MAX: usize = 12;
+/// Kind of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionKind {
+    /// One of HTTP/2, which many requests share.
+    Shared,
+    /// One that carries one request at a time.
+    Exclusive,
+}
+
+impl ConnectionKind {
+    /// Open connections with one peer, in both directions, of this kind. With more, the oldest is closed.
+    /// Three each are shared, and three each that are being replaced after a break that one side has not
+    /// noticed.
+    const fn connections_max(self) -> usize {
+        match self {
+            Self::Shared => 12,
+            Self::Exclusive => 2 * Channel::ALL.len() * EXCLUSIVE_MAX,
+        }
+    }
+
+    fn gauge(self) -> fn(&ChannelMeter) -> &AtomicU64 {
+        match self {
+            Self::Shared => |meter| &meter.open,
+            Self::Exclusive => |meter| &meter.exclusive,
+        }
+    }
+}
 
 /// State of one peer.
 pub(crate) struct PeerState {
@@ -28,6 +54,7 @@ pub(crate) struct PeerState {
 }
 
 struct RegisteredConnection {
+    kind: ConnectionKind,
     start: NodeStart,
     cancel: CancellationToken,
 }
@@ -65,6 +92,7 @@ impl PeerState {
         rules: &PeerRules,
         start: NodeStart,
         channel: Channel,
+        kind: ConnectionKind,
         cancel: CancellationToken,
     ) -> Result<Registration, HandshakeRefusal> {
         let mut open = self.open.lock();
@@ -78,12 +106,14 @@ impl PeerState {
             }
             !connection.cancel.is_cancelled()
         });
-        if open.len() >= CONNECTIONS_MAX {
-            open.remove(0).cancel.cancel();
+        let of_kind = |connection: &RegisteredConnection| connection.kind == kind;
+        if open.iter().filter(|connection| of_kind(connection)).count() >= kind.connections_max()
+            && let Some(oldest) = open.iter().position(of_kind)
+        {
+            open.remove(oldest).cancel.cancel();
         }
-        open.push(RegisteredConnection { start, cancel: cancel.clone() });
-        assert!(open.len() <= CONNECTIONS_MAX, "the oldest connection was closed");
-        let raised = Raised::new(self.meter(channel).clone(), |meter| &meter.open);
+        open.push(RegisteredConnection { kind, start, cancel: cancel.clone() });
+        let raised = Raised::new(self.meter(channel).clone(), kind.gauge());
         Ok(Registration { peer: self.clone(), cancel, _open: raised })
     }
 

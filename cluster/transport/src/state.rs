@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use mlgw_common::limits::PEER_STRANGERS_MAX;
 use mlgw_common::time::{Instant, timeout};
 use mlgw_common::{ClusterId, NodeId};
-use mlgw_trust::{CertifiedNode, NodeCredentials, NodeStart, StartsFileError};
+use mlgw_trust::{CertifiedNode, EXCLUSIVE_PROTOCOL, NodeCredentials, NodeStart, StartsFileError};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,13 +32,17 @@ pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// TLS settings of both sides.
 pub(crate) struct TlsSides {
     pub(crate) client: Arc<ClientConfig>,
+    /// For exclusive connections.
+    pub(crate) exclusive: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl TlsSides {
     pub(crate) fn new(credentials: &NodeCredentials) -> Result<Self, rustls::Error> {
         let (client, server) = (credentials.client_config()?, credentials.server_config()?);
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        let mut exclusive = client.clone();
+        exclusive.alpn_protocols = vec![EXCLUSIVE_PROTOCOL.to_vec()];
+        Ok(Self { client: Arc::new(client), exclusive: Arc::new(exclusive), server: Arc::new(server) })
     }
 }
 

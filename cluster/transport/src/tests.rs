@@ -1,6 +1,7 @@
 //! Tests of transports over loopback, with real TLS: each test starts nodes of a cluster of its own.
 
 mod calls;
+mod exclusive;
 mod joins;
 mod nodes;
 mod reconnects;

@@ -12,8 +12,10 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, OtherError, ServerConfig};
 use std::sync::Arc;
 
-/// The protocol inside TLS.
+/// The protocol inside TLS of a connection that many requests share.
 const PROTOCOL: &[u8] = b"h2";
+/// The protocol inside TLS of a connection that carries one request at a time.
+pub const EXCLUSIVE_PROTOCOL: &[u8] = b"mlgw-exclusive/1";
 
 impl NodeCredentials {
     /// Settings with which this node dials others.
@@ -37,7 +39,7 @@ impl NodeCredentials {
         let builder = builder.with_protocol_versions(&[&TLS13])?;
         let builder = builder.with_client_cert_verifier(self.verifier()?);
         let mut config = builder.with_single_cert(self.chain(), self.private_key())?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![PROTOCOL.to_vec(), EXCLUSIVE_PROTOCOL.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)

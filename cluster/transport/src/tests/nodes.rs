@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _};
 use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::{BodyExt as _, Empty, StreamBody};
 use mlgw_common::time::{Instant, sleep, timeout};
 use mlgw_common::{Clock as _, ClusterId, Incarnation, NodeId, SystemClock};
 use mlgw_trust::{ClusterAuthority, NodeCredentials, NodeKey, NodeStart, PeerStarts};
@@ -199,7 +199,7 @@ pub(super) fn body_of(bytes: impl Into<Bytes>) -> PeerBody {
 }
 
 pub(super) fn empty_body() -> PeerBody {
-    StreamBody::new(stream::iter([])).boxed_unsync()
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A cluster with an authority.

@@ -1,0 +1,106 @@
+//! Body of the answer of a stream on an exclusive connection, on both sides.
+
+use crate::error::PeerBodyError;
+use crate::exclusive::{ExclusiveConnection, ExclusivePool};
+use crate::framed_io::OUTBOX_BYTES_MAX;
+use crate::frames::{DATA_BYTES_MAX, Frame as WireFrame, FrameKind, put_frame};
+use crate::service::PeerBody;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// Body of an answer that is received. Dropped before its end, it closes the connection, so that the peer
+/// gives the request up.
+pub(crate) struct ExclusiveBody {
+    /// `None` after the end, or after a failure.
+    connection: Option<ExclusiveConnection>,
+    pool: Arc<ExclusivePool>,
+    _kept: Box<dyn Any + Send>,
+}
+
+impl ExclusiveBody {
+    /// The body of an answer whose head was received on `connection`, which returns to `pool` at its end.
+    pub(crate) fn new(
+        connection: ExclusiveConnection,
+        pool: Arc<ExclusivePool>,
+        kept: Box<dyn Any + Send>,
+    ) -> Self {
+        Self { connection: Some(connection), pool, _kept: kept }
+    }
+}
+
+fn poll_piece(
+    connection: &mut ExclusiveConnection,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, PeerBodyError>> {
+    loop {
+        let cut = match ready!(connection.io.poll_frame(cx)) {
+            Ok(Some(WireFrame::Data(data))) => return Poll::Ready(Ok(Some(data))),
+            Ok(Some(WireFrame::End)) => return Poll::Ready(Ok(None)),
+            Ok(Some(WireFrame::Goodbye)) => {
+                connection.is_ending = true;
+                continue;
+            }
+            Ok(Some(_)) => "another frame follows".to_owned(),
+            Ok(None) => "it has no end".to_owned(),
+            Err(error) => connection.facts.cause(&error),
+        };
+        return Poll::Ready(Err(PeerBodyError::Cut(cut)));
+    }
+}
+
+impl Body for ExclusiveBody {
+    type Data = Bytes;
+    type Error = PeerBodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, PeerBodyError>>> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
+        let piece = ready!(poll_piece(connection, cx)).transpose();
+        if !matches!(piece, Some(Ok(_)))
+            && let Some(connection) = self.connection.take()
+            && piece.is_none()
+        {
+            self.pool.put(connection);
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.connection.is_none()
+    }
+}
+
+/// Adds pieces of a body to what is to be sent, and its end. Ready when the body has ended or failed; pending
+/// without a wake-up if enough is to be sent.
+pub(crate) fn poll_add(
+    outbox: &mut BytesMut,
+    body: &mut Option<PeerBody>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), PeerBodyError>> {
+    while let Some(left) = body {
+        if outbox.len() >= OUTBOX_BYTES_MAX {
+            return Poll::Pending;
+        }
+        match ready!(Pin::new(left).poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                // Trailers are not part of a body.
+                let piece = frame.into_data().unwrap_or_default();
+                for part in piece.chunks(DATA_BYTES_MAX) {
+                    put_frame(outbox, FrameKind::Data, &[part]);
+                }
+            }
+            Some(Err(error)) => return Poll::Ready(Err(error)),
+            None => {
+                put_frame(outbox, FrameKind::End, &[]);
+                *body = None;
+            }
+        }
+    }
+    Poll::Ready(Ok(()))
+}

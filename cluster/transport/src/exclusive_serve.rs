@@ -1,0 +1,138 @@
+//! Requests on an exclusive connection that a peer made: one after the other.
+//!
+//! Invariants are those of [`crate::inbound`]: no service is reached before the handshake passed. The limit of
+//! requests is that of connections, because each has one request at a time.
+//!
+//! At a stop the peer gets a goodbye, and what it sent before it could read that is still served.
+
+use crate::accept::HANDSHAKE_LIMIT;
+use crate::error::ServiceRefusal;
+use crate::exclusive_body::poll_add;
+use crate::framed_io::{Duplex, FramedIo, OUTBOX_BYTES_MAX};
+use crate::frames::{AnswerStatus, Frame, FrameKind, RequestFrame, RequestTarget, put_answer, put_frame};
+use crate::inbound::{CallEnd, InboundConnection, PeerSession};
+use crate::service::{IncomingCall, IncomingStream, PeerBody, StreamAnswer};
+use crate::wire::encode_refusal;
+use http_body_util::{BodyExt as _, Empty};
+use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
+use mlgw_common::time::{Instant, timeout};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// Time for which a request is served that crosses a goodbye.
+const GOODBYE_WAIT: Duration = Duration::from_millis(250);
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(io: impl Duplex + 'static, inbound: Arc<InboundConnection>) {
+    tokio::select! {
+        _ = serve_requests(FramedIo::new(io), &inbound) => {}
+        () = inbound.state().ended.cancelled() => {}
+    }
+}
+
+/// Serves requests until `None`: the connection ends.
+async fn serve_requests(mut io: FramedIo, inbound: &InboundConnection) -> Option<()> {
+    let Frame::Hello(hello) = timeout(HANDSHAKE_LIMIT, io.frame()).await.ok()?.ok()?? else { return None };
+    let answer = inbound.exclusive_hello(&hello).await;
+    put_frame(&mut io.outbox, FrameKind::Hello, &[&answer]);
+    io.send().await.ok()?;
+    let session = inbound.session()?;
+    loop {
+        let request = next_request(&mut io, inbound).await?;
+        answer_request(&mut io, inbound, session, request).await?;
+        io.shrink();
+    }
+}
+
+/// The next request; `None` if the connection ends.
+async fn next_request(io: &mut FramedIo, inbound: &InboundConnection) -> Option<RequestFrame> {
+    let frame = tokio::select! {
+        biased;
+        frame = io.frame() => Some(frame),
+        () = inbound.state().stopping.cancelled() => None,
+    };
+    let frame = match frame {
+        Some(frame) => frame,
+        None => {
+            put_frame(&mut io.outbox, FrameKind::Goodbye, &[]);
+            io.send().await.ok()?;
+            timeout(GOODBYE_WAIT, io.frame()).await.ok()?
+        }
+    };
+    match frame {
+        Ok(Some(Frame::Request(request))) => Some(request),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Answers a request. Returns `None` if the connection cannot be used for another one.
+async fn answer_request(
+    io: &mut FramedIo,
+    inbound: &InboundConnection,
+    session: &PeerSession,
+    request: RequestFrame,
+) -> Option<()> {
+    let RequestFrame { target, service, wait, bytes } = request;
+    let (peer, deadline) = (session.node, Instant::now() + wait);
+    match target {
+        RequestTarget::Call => {
+            let call = IncomingCall { peer, channel: session.channel, service, body: bytes, deadline };
+            match inbound.carry_out(call, ()).await {
+                CallEnd::Answered(answer) => put_answer(&mut io.outbox, AnswerStatus::Answered, &answer),
+                CallEnd::Refused(refusal) => put_refusal(io, refusal),
+                CallEnd::Failed => put_answer(&mut io.outbox, AnswerStatus::Failed, &[]),
+            }
+        }
+        RequestTarget::Stream(class) if class.channel() == session.channel => {
+            let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+            let stream = IncomingStream { peer, class, service, head: bytes, body, deadline };
+            let mut work = inbound.state().services.stream(stream);
+            let answer = poll_fn(|cx| match work.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending => poll_closed(io, cx).map(|()| None),
+            });
+            match answer.await? {
+                Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
+                    put_answer(&mut io.outbox, AnswerStatus::Answered, &head);
+                    let mut body = Some(body);
+                    return poll_fn(|cx| poll_send_body(io, &mut body, cx)).await;
+                }
+                Ok(StreamAnswer { head, .. }) => {
+                    tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
+                    put_answer(&mut io.outbox, AnswerStatus::Failed, &[]);
+                }
+                Err(refusal) => put_refusal(io, refusal),
+            }
+        }
+        RequestTarget::Stream(_) => put_answer(&mut io.outbox, AnswerStatus::NotUnderstood, &[]),
+    }
+    io.send().await.ok()
+}
+
+fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
+    put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
+}
+
+/// Ready when the peer has given the request up: it sends nothing before the end of the answer.
+fn poll_closed(io: &mut FramedIo, cx: &mut Context<'_>) -> Poll<()> {
+    io.poll_frame(cx).map(drop)
+}
+
+/// Sends the body of an answer. `None` if it fails, which closes the connection and cuts the body off, or if
+/// the peer gives up.
+fn poll_send_body(io: &mut FramedIo, body: &mut Option<PeerBody>, cx: &mut Context<'_>) -> Poll<Option<()>> {
+    loop {
+        if let Poll::Ready(Err(_)) = poll_add(&mut io.outbox, body, cx) {
+            return Poll::Ready(None);
+        }
+        let is_full = io.outbox.len() >= OUTBOX_BYTES_MAX;
+        match ready!(io.poll_send(cx)) {
+            Err(_) => return Poll::Ready(None),
+            Ok(()) if body.is_none() => return Poll::Ready(Some(())),
+            Ok(()) if is_full => {}
+            Ok(()) => return poll_closed(io, cx).map(|()| None),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Frames on an exclusive connection: one byte of kind, four bytes of length (big-endian) and the payload.
+//! Pure.
+//!
+//! Both sides send a hello first. Then the dialing side sends a request, and the other one an answer. That is
+//! complete for a call. For a stream, whose request has no body, the data of its body follows, and an end: a
+//! body without its end was cut off. The next request follows the end of the answer. The accepting side sends
+//! a goodbye before it closes the connection, and still answers a request that crosses it.
+
+use crate::channel::StreamClass;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX};
+use std::time::Duration;
+
+/// Bytes of kind and length.
+pub(crate) const FRAME_HEAD_BYTES: usize = 5;
+/// Bytes of a request before its body or head, and of an answer.
+const REQUEST_HEAD_BYTES: usize = 7;
+const ANSWER_HEAD_BYTES: usize = 1;
+/// Largest call, and largest head of a stream: larger calls share a connection, where the bytes in flight have
+/// a limit.
+pub(crate) const REQUEST_BYTES_MAX: usize = 256 << 10;
+/// Maximum number of bytes in one frame of data.
+pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+
+const _: () = assert!(REQUEST_BYTES_MAX >= PEER_STREAM_HEAD_BYTES_MAX);
+
+/// Kind of a frame, by its number on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    Hello = 1,
+    Request = 2,
+    Answer = 3,
+    Data = 4,
+    End = 5,
+    Goodbye = 6,
+}
+
+impl FrameKind {
+    fn of(number: u8) -> Option<Self> {
+        [Self::Hello, Self::Request, Self::Answer, Self::Data, Self::End, Self::Goodbye]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+
+    const fn payload_max(self) -> usize {
+        match self {
+            Self::Hello => HANDSHAKE_BYTES_MAX,
+            Self::Request => REQUEST_HEAD_BYTES + REQUEST_BYTES_MAX,
+            Self::Answer => ANSWER_HEAD_BYTES + PEER_CALL_BYTES_MAX,
+            Self::Data => DATA_BYTES_MAX,
+            Self::End | Self::Goodbye => 0,
+        }
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestTarget {
+    /// A call; its bytes are the body.
+    Call,
+    /// A stream of this class; its bytes are the head.
+    Stream(StreamClass),
+}
+
+impl RequestTarget {
+    const ALL: [Self; 4] = [
+        Self::Call,
+        Self::Stream(StreamClass::Request),
+        Self::Stream(StreamClass::Transfer),
+        Self::Stream(StreamClass::Append),
+    ];
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestFrame {
+    pub(crate) target: RequestTarget,
+    pub(crate) service: u16,
+    /// Time for which its sender waits for an answer.
+    pub(crate) wait: Duration,
+    pub(crate) bytes: Bytes,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerStatus {
+    /// The service answered; the bytes are its answer, or the head of the answer of a stream.
+    Answered = 0,
+    /// The service refused; the bytes are its refusal.
+    Refused = 1,
+    /// No service got the request, because there are too many.
+    Busy = 2,
+    /// No service got the request, because it is not one of this protocol.
+    NotUnderstood = 3,
+    /// The service panicked, or its answer is too large.
+    Failed = 4,
+}
+
+impl AnswerStatus {
+    fn of(number: u8) -> Option<Self> {
+        [Self::Answered, Self::Refused, Self::Busy, Self::NotUnderstood, Self::Failed]
+            .into_iter()
+            .find(|status| *status as u8 == number)
+    }
+}
+
+/// A frame, or a part of the data of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    Hello(Bytes),
+    Request(RequestFrame),
+    Answer(AnswerStatus, Bytes),
+    Data(Bytes),
+    End,
+    Goodbye,
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bytes that are no frame: {0}")]
+pub(crate) struct BadFrame(&'static str);
+
+/// Appends a frame whose payload consists of these parts.
+pub(crate) fn put_frame(out: &mut BytesMut, kind: FrameKind, parts: &[&[u8]]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    assert!(length <= kind.payload_max(), "the caller checks the length of a payload");
+    out.reserve(FRAME_HEAD_BYTES + length);
+    out.put_u8(kind as u8);
+    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Appends a request.
+pub(crate) fn put_request(out: &mut BytesMut, request: &RequestFrame) {
+    let target = RequestTarget::ALL.iter().position(|target| *target == request.target).unwrap_or_default();
+    let mut head = [0; REQUEST_HEAD_BYTES];
+    head[0] = u8::try_from(target).unwrap_or_default();
+    head[1..3].copy_from_slice(&request.service.to_be_bytes());
+    let wait_ms = u32::try_from(request.wait.as_millis()).unwrap_or(u32::MAX);
+    head[3..].copy_from_slice(&wait_ms.to_be_bytes());
+    put_frame(out, FrameKind::Request, &[&head, &request.bytes]);
+}
+
+/// Appends an answer.
+pub(crate) fn put_answer(out: &mut BytesMut, status: AnswerStatus, bytes: &[u8]) {
+    put_frame(out, FrameKind::Answer, &[&[status as u8], bytes]);
+}
+
+/// Takes frames from the bytes of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct FrameDecoder {
+    /// Bytes of the current frame of data that have not arrived.
+    data_left: usize,
+}
+
+impl FrameDecoder {
+    /// Takes the next frame from the begin of `bytes`, or a part of the data of one; `None` if more bytes are
+    /// needed.
+    ///
+    /// # Errors
+    /// See [`BadFrame`].
+    pub(crate) fn next(&mut self, bytes: &mut BytesMut) -> Result<Option<Frame>, BadFrame> {
+        if self.data_left > 0 {
+            return Ok(self.data(bytes));
+        }
+        let Some(head) = bytes.first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
+        let [kind, length @ ..] = *head;
+        let kind = FrameKind::of(kind).ok_or(BadFrame("an unknown kind"))?;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > kind.payload_max() {
+            return Err(BadFrame("too long"));
+        }
+        if kind == FrameKind::Data {
+            bytes.advance(FRAME_HEAD_BYTES);
+            self.data_left = length;
+            return Ok(self.data(bytes));
+        }
+        if bytes.len() < FRAME_HEAD_BYTES + length {
+            return Ok(None);
+        }
+        bytes.advance(FRAME_HEAD_BYTES);
+        frame_of(kind, bytes.split_to(length).freeze()).map(Some)
+    }
+
+    /// The data that has arrived.
+    fn data(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
+        let arrived = self.data_left.min(bytes.len());
+        self.data_left -= arrived;
+        // An empty frame of data is not sent, and means nothing.
+        (arrived > 0).then(|| Frame::Data(bytes.split_to(arrived).freeze()))
+    }
+}
+
+fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
+    Ok(match kind {
+        FrameKind::Hello => Frame::Hello(payload),
+        FrameKind::Data => Frame::Data(payload),
+        FrameKind::End => Frame::End,
+        FrameKind::Goodbye => Frame::Goodbye,
+        FrameKind::Request => {
+            if payload.len() < REQUEST_HEAD_BYTES {
+                return Err(BadFrame("a request without its head"));
+            }
+            let target = RequestTarget::ALL.get(usize::from(payload.get_u8()));
+            let target = *target.ok_or(BadFrame("a request for nothing known"))?;
+            let service = payload.get_u16();
+            let wait = Duration::from_millis(u64::from(payload.get_u32()));
+            Frame::Request(RequestFrame { target, service, wait, bytes: payload })
+        }
+        FrameKind::Answer => {
+            let status = payload.first().copied().and_then(AnswerStatus::of);
+            let status = status.ok_or(BadFrame("an answer without a status"))?;
+            Frame::Answer(status, payload.split_off(ANSWER_HEAD_BYTES))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, REQUEST_BYTES_MAX, RequestFrame, RequestTarget, put_answer,
+        put_frame, put_request,
+    };
+    use bytes::{Bytes, BytesMut};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
+        let request = (0..4_usize, any::<u16>(), any::<u32>(), bytes());
+        let request = request.prop_map(|(target, service, wait_ms, bytes)| {
+            let wait = Duration::from_millis(u64::from(wait_ms));
+            Frame::Request(RequestFrame { target: RequestTarget::ALL[target], service, wait, bytes })
+        });
+        let answer = (0..5_u8, bytes())
+            .prop_map(|(status, bytes)| Frame::Answer(AnswerStatus::of(status).unwrap(), bytes));
+        let data = prop::collection::vec(any::<u8>(), 1..300).prop_map(|data| Frame::Data(data.into()));
+        prop_oneof![
+            bytes().prop_map(Frame::Hello),
+            request,
+            answer,
+            data,
+            Just(Frame::End),
+            Just(Frame::Goodbye)
+        ]
+    }
+
+    fn put(out: &mut BytesMut, frame: &Frame) {
+        match frame {
+            Frame::Hello(bytes) => put_frame(out, FrameKind::Hello, &[bytes]),
+            Frame::Request(request) => put_request(out, request),
+            Frame::Answer(status, bytes) => put_answer(out, *status, bytes),
+            Frame::Data(bytes) => put_frame(out, FrameKind::Data, &[bytes]),
+            Frame::End => put_frame(out, FrameKind::End, &[]),
+            Frame::Goodbye => put_frame(out, FrameKind::Goodbye, &[]),
+        }
+    }
+
+    /// Adjacent pieces of data as one.
+    fn joined(frames: Vec<Frame>) -> Vec<Frame> {
+        let mut joined: Vec<Frame> = Vec::new();
+        for frame in frames {
+            match (joined.last_mut(), frame) {
+                (Some(Frame::Data(last)), Frame::Data(next)) => *last = [&last[..], &next[..]].concat().into(),
+                (_, frame) => joined.push(frame),
+            }
+        }
+        joined
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_read_back_whatever_pieces_they_come_in(
+            sent in prop::collection::vec(frames(), 0..12),
+            piece in 1..400_usize,
+        ) {
+            let mut out = BytesMut::new();
+            sent.iter().for_each(|frame| put(&mut out, frame));
+            let (mut decoder, mut bytes, mut received) = (FrameDecoder::default(), BytesMut::new(), Vec::new());
+            for piece in out.chunks(piece) {
+                bytes.extend_from_slice(piece);
+                while let Some(frame) = decoder.next(&mut bytes).unwrap() {
+                    received.push(frame);
+                }
+            }
+            prop_assert!(bytes.is_empty());
+            prop_assert_eq!(joined(received), joined(sent));
+        }
+
+        #[test]
+        fn any_bytes_are_frames_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let (mut decoder, mut bytes) = (FrameDecoder::default(), BytesMut::from(&bytes[..]));
+            let before = bytes.len();
+            while let Ok(Some(_)) = decoder.next(&mut bytes) {}
+            prop_assert!(bytes.len() <= before);
+        }
+    }
+
+    #[test]
+    fn frames_that_are_too_long_or_of_no_kind_are_refused_before_they_arrive() {
+        let refused = |bytes: &[u8]| FrameDecoder::default().next(&mut BytesMut::from(bytes)).is_err();
+        let head = |kind: FrameKind, length: usize| {
+            [&[kind as u8][..], &u32::try_from(length).unwrap().to_be_bytes()].concat()
+        };
+        assert!(refused(&head(FrameKind::Data, DATA_BYTES_MAX + 1)));
+        assert!(!refused(&head(FrameKind::Data, DATA_BYTES_MAX)));
+        assert!(refused(&head(FrameKind::Request, REQUEST_BYTES_MAX + 8)));
+        assert!(!refused(&head(FrameKind::Request, REQUEST_BYTES_MAX + 7)));
+        assert!(refused(&head(FrameKind::End, 1)));
+        assert!(refused(&[0, 0, 0, 0, 0]) && refused(&[7, 0, 0, 0, 0]));
+        assert!(refused(&[2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0]), "a request of 6 bytes");
+        assert!(refused(&[2, 0, 0, 0, 7, 4, 0, 0, 0, 0, 0, 0]), "an unknown target");
+        assert!(refused(&[3, 0, 0, 0, 0]) && refused(&[3, 0, 0, 0, 1, 5]));
+    }
+
+    #[test]
+    fn a_request_has_these_bytes() {
+        let mut out = BytesMut::new();
+        let target = RequestTarget::Stream(crate::StreamClass::Append);
+        let wait = Duration::from_millis(300);
+        let bytes = Bytes::from_static(b"head");
+        put_request(&mut out, &RequestFrame { target, service: 258, wait, bytes });
+        assert_eq!(out[..], *b"\x02\0\0\0\x0b\x03\x01\x02\0\0\x01\x2chead");
+    }
+}
