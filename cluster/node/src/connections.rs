@@ -33,7 +33,7 @@ pub(crate) fn channel_totals(counters: &[ChannelCounters]) -> Vec<ChannelTotals>
             total.dialed += peer.dialed;
             total.accepted += peer.accepted;
             total.dials_failed += peer.dials_failed;
-            total.open += peer.open;
+            total.open += peer.open + peer.exclusive;
             total.calls_in_flight += peer.calls_in_flight;
             total.streams_in_flight += peer.streams_in_flight;
             total.received_bytes += peer.bytes_in;
@@ -59,6 +59,7 @@ mod tests {
             accepted: first + 1,
             dials_failed: first + 2,
             open: first + 3,
+            exclusive: first + 8,
             calls_in_flight: first + 4,
             streams_in_flight: first + 5,
             bytes_in: first + 6,
@@ -74,7 +75,7 @@ mod tests {
             dialed: 1_100,
             accepted: 1_102,
             dials_failed: 1_104,
-            open: 1_106,
+            open: 2_222,
             calls_in_flight: 1_108,
             streams_in_flight: 1_110,
             received_bytes: 1_112,

@@ -1,10 +1,10 @@
-//! The three connections from one node to another, and the three classes of streams.
+//! The three shared connections from one node to another, and the three classes of streams.
 //!
 //! Votes and heartbeats have a connection of their own, so that log entries and bodies never delay them.
 
 use std::fmt;
 
-/// One of the connections from a node to another.
+/// One of the shared connections from a node to another, and the exclusive connections beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// Votes, heartbeats, read indexes, reports: small and urgent.

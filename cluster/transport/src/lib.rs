@@ -1,6 +1,7 @@
 //! Connections between the nodes of a cluster: HTTP/2 over mutual TLS.
 //!
-//! From each node to each other there are three connections ([`Channel`]), dialed on first use. Each begins
+//! From each node to each other there are three shared connections ([`Channel`]), dialed on first use, and
+//! beside them exclusive ones, each for one request at a time ([`exclusive`]). Each begins
 //! with a handshake in which both sides state cluster, node, start and address; nothing else is served before
 //! both have accepted. Then there are *calls* (bytes there, bytes back) and *streams* (a head there, a head
 //! back, then both bodies at once with flow control). Nothing is stored here; the starts of peers are stored
