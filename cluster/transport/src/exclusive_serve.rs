@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+/// Time for which the head of an answer waits for its body: sent together, they wake the peer once.
+const HEAD_WAIT: Duration = Duration::from_millis(2);
+
 /// Time for which a request is served that crosses a goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_millis(250);
 
@@ -96,8 +99,7 @@ async fn answer_request(
             match answer.await? {
                 Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
                     put_answer(&mut io.outbox, AnswerStatus::Answered, &head);
-                    let mut body = Some(body);
-                    return poll_fn(|cx| poll_send_body(io, &mut body, cx)).await;
+                    return send_body(io, body).await;
                 }
                 Ok(StreamAnswer { head, .. }) => {
                     tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
@@ -115,13 +117,27 @@ fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
     put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
 }
 
+/// Sends the body of an answer whose head is to be sent. `None` if the body fails, which closes the connection
+/// and cuts the body off, or if the peer gives up.
+async fn send_body(io: &mut FramedIo, body: PeerBody) -> Option<()> {
+    let (head_bytes, mut body) = (io.outbox.len(), Some(body));
+    let begun = poll_fn(|cx| match poll_add(&mut io.outbox, &mut body, cx) {
+        Poll::Ready(added) => Poll::Ready(added.ok()),
+        Poll::Pending if io.outbox.len() > head_bytes => Poll::Ready(Some(())),
+        Poll::Pending => poll_closed(io, cx).map(|()| None),
+    });
+    if let Ok(None) = timeout(HEAD_WAIT, begun).await {
+        return None;
+    }
+    poll_fn(|cx| poll_send_body(io, &mut body, cx)).await
+}
+
 /// Ready when the peer has given the request up: it sends nothing before the end of the answer.
 fn poll_closed(io: &mut FramedIo, cx: &mut Context<'_>) -> Poll<()> {
     io.poll_frame(cx).map(drop)
 }
 
-/// Sends the body of an answer. `None` if it fails, which closes the connection and cuts the body off, or if
-/// the peer gives up.
+/// Sends the rest of the body of an answer, as [`send_body`].
 fn poll_send_body(io: &mut FramedIo, body: &mut Option<PeerBody>, cx: &mut Context<'_>) -> Poll<Option<()>> {
     loop {
         if let Poll::Ready(Err(_)) = poll_add(&mut io.outbox, body, cx) {

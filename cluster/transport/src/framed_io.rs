@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Room for the bytes of one read.
-const READ_BYTES: usize = 16 << 10;
+const READ_BYTES: usize = 8 << 10;
 /// Bytes to be sent from which nothing is added.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 64 << 10;
 
