@@ -11,6 +11,7 @@
 //! has ended they are used no more, and what is in flight on them has as long as a peer that stops gives it.
 //! Nothing is stored.
 
+use crate::channel::Channel;
 use crate::connection::OpenConnection;
 use crate::dial::{DIAL_LIMIT, certified_peer, secure};
 use crate::error::{DialError, UnknownOutcome};
@@ -20,7 +21,6 @@ use crate::handshake::{BadHandshake, HandshakeRefusal, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts};
 use crate::peer::{ConnectionKind, PeerState, Registration};
 use crate::state::{STOP_LIMIT, TransportState};
-use crate::channel::Channel;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use mlgw_common::limits::{PEER_CALLS_MAX, PEER_STRANGERS_MAX};
@@ -132,7 +132,8 @@ impl ExclusivePool {
     /// Closes connections that were idle for long. The caller drops them without the lock.
     fn expire(&self) -> Vec<ExclusiveConnection> {
         let mut state = self.state.lock();
-        let expired = state.idle.iter().take_while(|connection| connection.used.elapsed() >= IDLE_MAX).count();
+        let expired =
+            state.idle.iter().take_while(|connection| connection.used.elapsed() >= IDLE_MAX).count();
         state.idle.drain(..expired).collect()
     }
 
@@ -253,8 +254,9 @@ impl ExclusiveDial {
         let (facts, cancel) = (StreamFacts::default(), counted.0.cancel.child_token());
         let mut io = FramedIo::new(MeteredIo::new(tls, facts.clone(), cancel.clone()));
         put_frame(&mut io.outbox, FrameKind::Hello, &[&state.hello(channel).encode()]);
-        let broken = |error: io::Error| {
-            DialError::Unreachable { address: address.clone(), cause: facts.cause(&error) }
+        let broken = |error: io::Error| DialError::Unreachable {
+            address: address.clone(),
+            cause: facts.cause(&error),
         };
         io.send().await.map_err(broken)?;
         let Some(Frame::Hello(answer)) = io.frame().await.map_err(broken)? else {

@@ -22,7 +22,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// Time for which the head of an answer waits for its body: sent together, they wake the peer once.
-const HEAD_WAIT: Duration = Duration::from_millis(2);
+const HEAD_WAIT: Duration = Duration::from_millis(20);
 
 /// Time for which a request is served that crosses a goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_millis(250);

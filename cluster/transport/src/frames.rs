@@ -218,8 +218,8 @@ fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
 #[cfg(test)]
 mod tests {
     use super::{
-        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, REQUEST_BYTES_MAX, RequestFrame, RequestTarget, put_answer,
-        put_frame, put_request,
+        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, REQUEST_BYTES_MAX, RequestFrame,
+        RequestTarget, put_answer, put_frame, put_request,
     };
     use bytes::{Bytes, BytesMut};
     use proptest::prelude::*;
@@ -261,7 +261,9 @@ mod tests {
         let mut joined: Vec<Frame> = Vec::new();
         for frame in frames {
             match (joined.last_mut(), frame) {
-                (Some(Frame::Data(last)), Frame::Data(next)) => *last = [&last[..], &next[..]].concat().into(),
+                (Some(Frame::Data(last)), Frame::Data(next)) => {
+                    *last = [&last[..], &next[..]].concat().into()
+                }
                 (_, frame) => joined.push(frame),
             }
         }

@@ -245,7 +245,10 @@ pub struct ReadersCall {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20, 21")]
+    #[prost(
+        oneof = "MemberReply",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20, 21"
+    )]
     pub reply: Option<MemberReply>,
 }
 

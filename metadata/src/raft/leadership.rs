@@ -129,5 +129,4 @@ impl Group {
         let read = self.shared_read_index().await?;
         self.applied(read.index).await
     }
-
 }

@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
 use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
-use mlgw_formats::member_calls::{MemberReply, MemberRequest, VoteRecord, StateVoteCall};
+use mlgw_formats::member_calls::{MemberReply, MemberRequest, StateVoteCall, VoteRecord};
 use openraft::{RaftState, ReadPolicy, ServerState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -57,7 +57,8 @@ impl LeaderState {
         if !leads || committed.leader_id != leadership || !voters.contains(&node) {
             return None;
         }
-        let others: Vec<NodeId> = voters.iter().filter(|voter| **voter != node).copied().map(NodeId).collect();
+        let others: Vec<NodeId> =
+            voters.iter().filter(|voter| **voter != node).copied().map(NodeId).collect();
         Some(Self { leadership, committed, needed: voters.len() / 2, others })
     }
 }

@@ -15,7 +15,8 @@ use mlgw_formats::log_entry::log_position;
 use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftLogEntry, RaftTypes};
 use mlgw_formats::member_calls::{
     AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, MembershipReply,
-    ProposeCall, ReadIndexCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
+    ProposeCall, ReadIndexCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id,
+    position,
 };
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::raft::{

@@ -4,7 +4,8 @@ use super::{
     AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, Heartbeat, HeartbeatAnswer,
     HeartbeatsCall, HeartbeatsReply, IsMemberCall, MemberAnswer, MemberCall, MemberReply, MemberRequest,
     MembershipReply, ProposeCall, READERS_BODIES_MAX, ReadIndexCall, ReadersCall, ReadersReply, SagaCall,
-    SagaReply, StateVoteCall, TransferCall, TransferReply, UsageCall, UsageReply, VoteCall, VoteRecord, VoteReply,
+    SagaReply, StateVoteCall, TransferCall, TransferReply, UsageCall, UsageReply, VoteCall, VoteRecord,
+    VoteReply,
 };
 use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
