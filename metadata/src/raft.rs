@@ -4,6 +4,7 @@
 //! entry. The Raft core is woken once per batch, and the thread that applied a batch sends its replies. A new
 //! entry stays in memory until it is applied, so applying it needs no decoding.
 
+mod answering_voters;
 mod barrier;
 pub(crate) mod error;
 pub(crate) mod group;

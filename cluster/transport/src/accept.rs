@@ -6,6 +6,7 @@
 
 use crate::dial::no_answer;
 use crate::exclusive_serve;
+use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::InboundConnection;
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::state::TransportState;
@@ -13,9 +14,8 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
-    PEER_CONNECTION_WINDOW_BYTES, PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEER_HEADER_BYTES_MAX,
-    PEER_HTTP_STREAMS_MAX, PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES,
-    PEER_STREAM_WINDOW_BYTES,
+    PEER_CONNECTION_WINDOW_BYTES, PEER_FRAME_BYTES_MAX, PEER_HEADER_BYTES_MAX, PEER_HTTP_STREAMS_MAX,
+    PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, sleep, sleep_until, timeout};
 use mlgw_trust::{CertifiedNode, EXCLUSIVE_PROTOCOL, tls_reason};
@@ -31,8 +31,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// Time for TLS, and for the handshake of a peer.
-pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
 /// Time of a connection without a certificate, with its one request: some commands of the catalogue.
 pub(crate) const JOIN_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes that are read of a connection after TLS failed, and time for it.

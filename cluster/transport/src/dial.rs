@@ -9,7 +9,7 @@ use crate::exclusive::{ExclusivePool, keep_pool};
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::peer::{ConnectionKind, PeerState, Registration};
-use crate::state::TransportState;
+use crate::state::{STOP_LIMIT, TransportState};
 use crate::wire::{ANSWERED, PeerTarget};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
@@ -148,7 +148,7 @@ fn drive(
         }
     });
     let exclusive = Arc::<ExclusivePool>::default();
-    state.tasks.spawn(keep_pool(exclusive.clone(), cancel.clone(), state.ended.clone()));
+    state.tasks.spawn(keep_pool(exclusive.clone(), cancel.clone(), state.ended.clone(), STOP_LIMIT));
     OpenConnection { node: to.node, address: to.address, sender, facts, cancel, exclusive }
 }
 

@@ -7,6 +7,7 @@ use crate::counters::Raised;
 use crate::error::{CallError, NotSent, UnknownOutcome};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
+use crate::exclusive_dial::take_or_dial;
 use crate::frames::{AnswerStatus, REQUEST_BYTES_MAX, RequestFrame, RequestTarget};
 use crate::peer::PeerState;
 use crate::redial::connection;
@@ -200,7 +201,7 @@ impl<'a> CallPath<'a> {
     async fn exclusive(&self) -> Result<Option<TakenConnection>, CallError> {
         let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
         let pool = beside.exclusive.clone();
-        let taken = pool.take(self.state, &self.peer, self.channel, &beside);
+        let taken = take_or_dial(self.state, &self.peer, self.channel, &beside);
         Ok(taken.map(|connection| TakenConnection { connection, pool }))
     }
 
@@ -211,10 +212,7 @@ impl<'a> CallPath<'a> {
         let answer = connection.ask(&request, self.deadline).await;
         let (status, bytes) = answer.map_err(|reason| self.unknown(reason))?;
         pool.put(connection);
-        match status {
-            AnswerStatus::Answered => Ok(bytes),
-            status => Err(self.no_answer(status, &bytes)),
-        }
+        self.answer_of(status, bytes)
     }
 
     /// Opens a stream without a body on an exclusive connection. The body of the answer has `kept` until it
@@ -226,14 +224,16 @@ impl<'a> CallPath<'a> {
         kept: Kept,
     ) -> Result<StreamAnswer, CallError> {
         let TakenConnection { mut connection, pool } = taken;
-        let OutgoingStream { class, service, head, .. } = stream;
-        let request = self.request(RequestTarget::Stream(class), service, head);
+        let request = self.request(RequestTarget::Stream, stream.service, stream.head);
         let answer = connection.ask(&request, self.deadline).await;
-        let (status, head) = answer.map_err(|reason| self.unknown(reason))?;
-        if status != AnswerStatus::Answered {
-            pool.put(connection);
-            return Err(self.no_answer(status, &head));
-        }
+        let (status, bytes) = answer.map_err(|reason| self.unknown(reason))?;
+        let head = match self.answer_of(status, bytes) {
+            Ok(head) => head,
+            Err(error) => {
+                pool.put(connection);
+                return Err(error);
+            }
+        };
         let body = ExclusiveBody::new(connection, pool, kept).boxed_unsync();
         Ok(StreamAnswer { head, body })
     }
@@ -243,14 +243,14 @@ impl<'a> CallPath<'a> {
         RequestFrame { target, service, wait, bytes }
     }
 
-    /// Error of an answer on an exclusive connection that is no answer of a service.
-    fn no_answer(&self, status: AnswerStatus, bytes: &[u8]) -> CallError {
+    /// The answer of a service on an exclusive connection, or the error that takes its place.
+    fn answer_of(&self, status: AnswerStatus, bytes: Bytes) -> Result<Bytes, CallError> {
         match status {
-            AnswerStatus::Refused => self.refused(bytes),
-            AnswerStatus::Busy => self.not_sent(NotSent::Busy(self.channel)),
-            AnswerStatus::Failed => self.bad_answer("its service failed"),
-            AnswerStatus::NotUnderstood | AnswerStatus::Answered => {
-                self.not_sent(NotSent::NotUnderstood(NOT_UNDERSTOOD.as_u16()))
+            AnswerStatus::Answered => Ok(bytes),
+            AnswerStatus::Refused => Err(self.refused(&bytes)),
+            AnswerStatus::Failed => Err(self.bad_answer("its service failed")),
+            AnswerStatus::NotUnderstood => {
+                Err(self.not_sent(NotSent::NotUnderstood(NOT_UNDERSTOOD.as_u16())))
             }
         }
     }

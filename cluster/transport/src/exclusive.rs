@@ -2,25 +2,19 @@
 //!
 //! A call, or the stream of a client's request without a body, is short, and there are many. On an exclusive
 //! connection it costs a third of what it costs as a stream of HTTP/2, because its own task writes and reads
-//! the socket.
-//! Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while another one
-//! is made, up to [`EXCLUSIVE_MAX`] for each channel. Large calls go over HTTP/2 too, whose windows bound
-//! the bytes in memory.
+//! the socket. Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while
+//! another one is made, up to [`EXCLUSIVE_MAX`] for each channel. Large calls go over HTTP/2 too, whose
+//! windows bound the bytes in memory.
 //!
 //! They belong to the connection of HTTP/2 on the same channel, which detects that the peer has gone. When it
 //! has ended they are used no more, and what is in flight on them has as long as a peer that stops gives it.
 //! Nothing is stored.
 
-use crate::channel::Channel;
-use crate::connection::OpenConnection;
-use crate::dial::{DIAL_LIMIT, certified_peer, secure};
-use crate::error::{DialError, UnknownOutcome};
+use crate::body::Kept;
+use crate::error::UnknownOutcome;
 use crate::framed_io::FramedIo;
-use crate::frames::{AnswerStatus, Frame, FrameKind, RequestFrame, put_frame, put_request};
-use crate::handshake::{BadHandshake, HandshakeRefusal, decode_answer};
-use crate::metered::{MeteredIo, StreamFacts};
-use crate::peer::{ConnectionKind, PeerState, Registration};
-use crate::state::{STOP_LIMIT, TransportState};
+use crate::frames::{AnswerStatus, Frame, RequestFrame, put_request};
+use crate::metered::StreamFacts;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use mlgw_common::limits::{PEER_CALLS_MAX, PEER_STRANGERS_MAX};
@@ -48,8 +42,7 @@ pub(crate) struct ExclusiveConnection {
     /// True if the peer closes it soon.
     pub(crate) is_ending: bool,
     used: Instant,
-    _registered: Registration,
-    _counted: CountedConnection,
+    _kept: [Kept; 2],
 }
 
 /// The exclusive connections to a peer on one channel.
@@ -73,7 +66,13 @@ struct PoolState {
 }
 
 /// A connection that counts for the limit of its pool.
-struct CountedConnection(Arc<ExclusivePool>);
+pub(crate) struct CountedConnection(Arc<ExclusivePool>);
+
+impl CountedConnection {
+    pub(crate) const fn pool(&self) -> &Arc<ExclusivePool> {
+        &self.0
+    }
+}
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
@@ -82,28 +81,12 @@ impl Drop for CountedConnection {
 }
 
 impl ExclusivePool {
-    /// Takes an idle connection; `None` if there is none. Then one is being made for later requests.
-    pub(crate) fn take(
-        self: &Arc<Self>,
-        state: &Arc<TransportState>,
-        peer: &Arc<PeerState>,
-        channel: Channel,
-        beside: &Arc<OpenConnection>,
-    ) -> Option<ExclusiveConnection> {
+    /// Takes an idle connection; `None` if there is none.
+    pub(crate) fn take(&self) -> Option<ExclusiveConnection> {
         while let Some(mut connection) = self.pop() {
             if connection.is_usable() {
                 return Some(connection);
             }
-        }
-        if let Some(counted) = self.begin_dial() {
-            let dial = ExclusiveDial {
-                state: state.clone(),
-                peer: peer.clone(),
-                channel,
-                beside: beside.clone(),
-                counted,
-            };
-            state.tasks.spawn(dial.run());
         }
         None
     }
@@ -147,7 +130,8 @@ impl ExclusivePool {
         drop(idle);
     }
 
-    fn begin_dial(self: &Arc<Self>) -> Option<CountedConnection> {
+    /// Begins a dial, unless one is in progress or the limit is reached. [`Self::end_dial`] must follow.
+    pub(crate) fn begin_dial(self: &Arc<Self>) -> Option<CountedConnection> {
         let mut state = self.state.lock();
         let waits = state.redial_at.is_some_and(|at| Instant::now() < at);
         if state.is_dialing || state.is_closed || waits || state.count >= EXCLUSIVE_MAX {
@@ -157,24 +141,46 @@ impl ExclusivePool {
         Some(CountedConnection(self.clone()))
     }
 
-    fn end_dial(&self, has_failed: bool) {
+    /// Ends a dial that made a connection, or that was given up.
+    pub(crate) fn end_dial(&self) {
         let mut state = self.state.lock();
-        state.is_dialing = false;
-        state.redial_at = has_failed.then(|| Instant::now() + REDIAL_PAUSE);
+        (state.is_dialing, state.redial_at) = (false, None);
+    }
+
+    /// Ends a dial that failed: the next one waits.
+    pub(crate) fn fail_dial(&self) {
+        let mut state = self.state.lock();
+        (state.is_dialing, state.redial_at) = (false, Some(Instant::now() + REDIAL_PAUSE));
+    }
+
+    /// A token for a new connection; it is cancelled with the pool.
+    pub(crate) fn connection_token(&self) -> CancellationToken {
+        self.cancel.child_token()
     }
 }
 
-/// Closes connections that are idle for long, and all when `shared`, the one of HTTP/2, has ended.
-pub(crate) async fn keep_pool(pool: Arc<ExclusivePool>, shared: CancellationToken, ended: CancellationToken) {
+/// Closes connections that are idle for long, and all idle ones when `shared`, the one of HTTP/2, has ended.
+/// Those in use have `rest` then, unless `ended` is cancelled.
+pub(crate) async fn keep_pool(
+    pool: Arc<ExclusivePool>,
+    shared: CancellationToken,
+    ended: CancellationToken,
+    rest: Duration,
+) {
     while timeout(IDLE_MAX / 2, shared.cancelled()).await.is_err() {
         drop(pool.expire());
     }
     pool.close();
-    let _ = timeout(STOP_LIMIT, ended.cancelled()).await;
+    let _ = timeout(rest, ended.cancelled()).await;
     pool.cancel.cancel();
 }
 
 impl ExclusiveConnection {
+    /// A connection whose handshake passed. It has `kept` while it exists.
+    pub(crate) fn new(io: FramedIo, facts: StreamFacts, kept: [Kept; 2]) -> Self {
+        Self { io, facts, is_ending: false, used: Instant::now(), _kept: kept }
+    }
+
     /// True if the peer has neither closed the connection nor announced that.
     fn is_usable(&mut self) -> bool {
         self.io.frame().now_or_never().is_none()
@@ -209,75 +215,81 @@ impl ExclusiveConnection {
     }
 }
 
-/// A dial of an exclusive connection beside an open one.
-struct ExclusiveDial {
-    state: Arc<TransportState>,
-    peer: Arc<PeerState>,
-    channel: Channel,
-    beside: Arc<OpenConnection>,
-    counted: CountedConnection,
-}
+#[cfg(test)]
+mod tests {
+    use super::{EXCLUSIVE_MAX, ExclusiveConnection, ExclusivePool, IDLE_MAX, REDIAL_PAUSE, keep_pool};
+    use crate::framed_io::FramedIo;
+    use crate::frames::{FrameKind, ReceivedFrames, put_frame};
+    use crate::metered::StreamFacts;
+    use mlgw_common::time::{Instant, sleep};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::io::{DuplexStream, duplex};
+    use tokio_util::sync::CancellationToken;
 
-impl ExclusiveDial {
-    async fn run(self) {
-        let (pool, beside) = (self.counted.0.clone(), self.beside.clone());
-        let ended = self.state.ended.clone();
-        let dialed = tokio::select! {
-            dialed = timeout(DIAL_LIMIT, self.dial()) => dialed,
-            () = beside.cancel.cancelled() => return pool.end_dial(false),
-            () = ended.cancelled() => return pool.end_dial(false),
-        };
-        let failed = match dialed {
-            Ok(Ok(connection)) => {
-                pool.put(connection);
-                None
-            }
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(crate::dial::no_answer(DIAL_LIMIT)),
-        };
-        if let Some(error) = &failed {
-            // Requests go over HTTP/2.
-            tracing::debug!(node = %beside.node, error, "cannot make an exclusive connection to a node");
-        }
-        pool.end_dial(failed.is_some());
+    fn connection() -> (ExclusiveConnection, DuplexStream) {
+        let (near, remote) = duplex(1 << 10);
+        let mut io = FramedIo::new(near);
+        io.receive(ReceivedFrames::Answers);
+        (ExclusiveConnection::new(io, StreamFacts::default(), [Box::new(()), Box::new(())]), remote)
     }
 
-    async fn dial(self) -> Result<ExclusiveConnection, DialError> {
-        let Self { state, peer, channel, beside, counted } = self;
-        let address = &beside.address;
-        let refused = |refusal| DialError::Refused { address: address.clone(), refusal };
-        let tls = secure(address, state.tls.load().exclusive.clone()).await?;
-        let certified = certified_peer(&tls).map_err(refused)?;
-        if certified.node != peer.node {
-            return Err(refused(HandshakeRefusal::WrongNode { dialed: peer.node, found: certified.node }));
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_are_closed_after_a_while_and_all_with_the_shared_one() {
+        const REST: Duration = Duration::from_secs(5);
+        let (pool, shared) = (Arc::<ExclusivePool>::default(), CancellationToken::new());
+        let keeping = tokio::spawn(keep_pool(pool.clone(), shared.clone(), CancellationToken::new(), REST));
+        let (first, _first_remote) = connection();
+        pool.put(first);
+        sleep(IDLE_MAX - Duration::from_secs(1)).await;
+        let (second, _second_remote) = connection();
+        pool.put(second);
+        assert_eq!(pool.idle(), 2);
+        sleep(IDLE_MAX / 2 + Duration::from_secs(2)).await;
+        assert_eq!(pool.idle(), 1, "the first one was idle for too long");
+        let in_use = pool.connection_token();
+        shared.cancel();
+        let begun = Instant::now();
+        in_use.cancelled().await;
+        assert_eq!(begun.elapsed(), REST, "a request in flight has a while");
+        keeping.await.unwrap();
+        let (third, _third_remote) = connection();
+        pool.put(third);
+        assert_eq!(pool.idle(), 0, "none is kept any more");
+        assert!(pool.begin_dial().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_its_peer_closed_or_closes_soon_is_not_taken() {
+        let pool = ExclusivePool::default();
+        let (open, _open_remote) = connection();
+        pool.put(open);
+        let (closed, closed_remote) = connection();
+        drop(closed_remote);
+        pool.put(closed);
+        let (ending, ending_remote) = connection();
+        let mut peer = FramedIo::new(ending_remote);
+        put_frame(&mut peer.outbox, FrameKind::Goodbye, &[]);
+        peer.send().await.unwrap();
+        pool.put(ending);
+        assert!(pool.take().is_some());
+        assert!(pool.take().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dials_are_made_one_at_a_time_up_to_the_limit_and_wait_after_a_failure() {
+        let pool = Arc::<ExclusivePool>::default();
+        let mut counted = vec![pool.begin_dial().unwrap()];
+        assert!(pool.begin_dial().is_none(), "one is in progress");
+        pool.fail_dial();
+        assert!(pool.begin_dial().is_none());
+        sleep(REDIAL_PAUSE).await;
+        while let Some(next) = pool.begin_dial() {
+            counted.push(next);
+            pool.end_dial();
         }
-        let (facts, cancel) = (StreamFacts::default(), counted.0.cancel.child_token());
-        let mut io = FramedIo::new(MeteredIo::new(tls, facts.clone(), cancel.clone()));
-        put_frame(&mut io.outbox, FrameKind::Hello, &[&state.hello(channel).encode()]);
-        let broken = |error: io::Error| DialError::Unreachable {
-            address: address.clone(),
-            cause: facts.cause(&error),
-        };
-        io.send().await.map_err(broken)?;
-        let Some(Frame::Hello(answer)) = io.frame().await.map_err(broken)? else {
-            return Err(refused(BadHandshake::Encoding.into()));
-        };
-        let answer = decode_answer(&answer).map_err(refused)?;
-        if answer.channel != channel {
-            return Err(refused(BadHandshake::Field("connection").into()));
-        }
-        let accepted = state.accept(certified, &answer).await.map_err(refused)?;
-        let registered = accepted
-            .register(&state.rules, answer.start, channel, ConnectionKind::Exclusive, cancel)
-            .map_err(refused)?;
-        facts.count(peer.meter(channel).clone());
-        Ok(ExclusiveConnection {
-            io,
-            facts,
-            is_ending: false,
-            used: Instant::now(),
-            _registered: registered,
-            _counted: counted,
-        })
+        assert_eq!(counted.len(), EXCLUSIVE_MAX);
+        counted.pop();
+        assert!(pool.begin_dial().is_some());
     }
 }

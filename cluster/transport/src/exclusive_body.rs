@@ -1,5 +1,6 @@
 //! Body of the answer of a stream on an exclusive connection, on both sides.
 
+use crate::body::Kept;
 use crate::error::PeerBodyError;
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::framed_io::OUTBOX_BYTES_MAX;
@@ -7,7 +8,6 @@ use crate::frames::{DATA_BYTES_MAX, Frame as WireFrame, FrameKind, put_frame};
 use crate::service::PeerBody;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
-use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,16 +18,12 @@ pub(crate) struct ExclusiveBody {
     /// `None` after the end, or after a failure.
     connection: Option<ExclusiveConnection>,
     pool: Arc<ExclusivePool>,
-    _kept: Box<dyn Any + Send>,
+    _kept: Kept,
 }
 
 impl ExclusiveBody {
     /// The body of an answer whose head was received on `connection`, which returns to `pool` at its end.
-    pub(crate) fn new(
-        connection: ExclusiveConnection,
-        pool: Arc<ExclusivePool>,
-        kept: Box<dyn Any + Send>,
-    ) -> Self {
+    pub(crate) fn new(connection: ExclusiveConnection, pool: Arc<ExclusivePool>, kept: Kept) -> Self {
         Self { connection: Some(connection), pool, _kept: kept }
     }
 }

@@ -1,15 +1,19 @@
 //! Requests on an exclusive connection that a peer made: one after the other.
 //!
-//! Invariants are those of [`crate::inbound`]: no service is reached before the handshake passed. The limit of
-//! requests is that of connections, because each has one request at a time.
+//! Invariants are those of [`crate::inbound`]: no service is reached before the handshake passed, and nothing
+//! but a short hello is read until then. The limit of requests is that of connections, because each has one
+//! request at a time.
 //!
 //! At a stop the peer gets a goodbye, and what it sent before it could read that is still served.
 
-use crate::accept::HANDSHAKE_LIMIT;
+use crate::channel::StreamClass;
 use crate::error::ServiceRefusal;
 use crate::exclusive_body::poll_add;
 use crate::framed_io::{Duplex, FramedIo, OUTBOX_BYTES_MAX};
-use crate::frames::{AnswerStatus, Frame, FrameKind, RequestFrame, RequestTarget, put_answer, put_frame};
+use crate::frames::{
+    AnswerStatus, Frame, FrameKind, ReceivedFrames, RequestFrame, RequestTarget, put_answer, put_frame,
+};
+use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::{CallEnd, InboundConnection, PeerSession};
 use crate::service::{IncomingCall, IncomingStream, PeerBody, StreamAnswer};
 use crate::wire::encode_refusal;
@@ -37,16 +41,22 @@ pub(crate) async fn serve(io: impl Duplex + 'static, inbound: Arc<InboundConnect
 
 /// Serves requests until `None`: the connection ends.
 async fn serve_requests(mut io: FramedIo, inbound: &InboundConnection) -> Option<()> {
-    let Frame::Hello(hello) = timeout(HANDSHAKE_LIMIT, io.frame()).await.ok()?.ok()?? else { return None };
-    let answer = inbound.exclusive_hello(&hello).await;
-    put_frame(&mut io.outbox, FrameKind::Hello, &[&answer]);
-    io.send().await.ok()?;
-    let session = inbound.session()?;
+    let session = timeout(HANDSHAKE_LIMIT, answer_hello(&mut io, inbound)).await.ok()??;
+    io.receive(ReceivedFrames::Requests);
     loop {
         let request = next_request(&mut io, inbound).await?;
         answer_request(&mut io, inbound, session, request).await?;
         io.shrink();
     }
+}
+
+/// Answers the hello of the peer; `None` if it is refused, or sends something else.
+async fn answer_hello<'a>(io: &mut FramedIo, inbound: &'a InboundConnection) -> Option<&'a PeerSession> {
+    let Frame::Hello(hello) = io.frame().await.ok()?? else { return None };
+    let answer = inbound.exclusive_hello(&hello).await;
+    put_frame(&mut io.outbox, FrameKind::Hello, &[&answer]);
+    io.send().await.ok()?;
+    inbound.session()
 }
 
 /// The next request; `None` if the connection ends.
@@ -88,7 +98,8 @@ async fn answer_request(
                 CallEnd::Failed => put_answer(&mut io.outbox, AnswerStatus::Failed, &[]),
             }
         }
-        RequestTarget::Stream(class) if class.channel() == session.channel => {
+        RequestTarget::Stream if StreamClass::Request.channel() == session.channel => {
+            let class = StreamClass::Request;
             let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
             let stream = IncomingStream { peer, class, service, head: bytes, body, deadline };
             let mut work = inbound.state().services.stream(stream);
@@ -108,7 +119,7 @@ async fn answer_request(
                 Err(refusal) => put_refusal(io, refusal),
             }
         }
-        RequestTarget::Stream(_) => put_answer(&mut io.outbox, AnswerStatus::NotUnderstood, &[]),
+        RequestTarget::Stream => put_answer(&mut io.outbox, AnswerStatus::NotUnderstood, &[]),
     }
     io.send().await.ok()
 }
@@ -117,8 +128,8 @@ fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
     put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
 }
 
-/// Sends the body of an answer whose head is to be sent. `None` if the body fails, which closes the connection
-/// and cuts the body off, or if the peer gives up.
+/// Sends the head of an answer, which is in the outbox, and its body. `None` if the body fails, which closes
+/// the connection and cuts the body off, or if the peer gives up.
 async fn send_body(io: &mut FramedIo, body: PeerBody) -> Option<()> {
     let (head_bytes, mut body) = (io.outbox.len(), Some(body));
     let begun = poll_fn(|cx| match poll_add(&mut io.outbox, &mut body, cx) {

@@ -2,7 +2,7 @@
 //!
 //! One task uses it. Nothing is sent or received in the background.
 
-use crate::frames::{Frame, FrameDecoder};
+use crate::frames::{Frame, FrameDecoder, ReceivedFrames};
 use bytes::{Buf as _, BytesMut};
 use std::future::poll_fn;
 use std::io;
@@ -33,6 +33,11 @@ impl FramedIo {
     pub(crate) fn new(io: impl Duplex + 'static) -> Self {
         let (inbox, outbox) = (BytesMut::new(), BytesMut::new());
         Self { io: Box::new(io), decoder: FrameDecoder::default(), inbox, outbox }
+    }
+
+    /// Receives only these frames from now on; a hello at first.
+    pub(crate) const fn receive(&mut self, frames: ReceivedFrames) {
+        self.decoder.receive(frames);
     }
 
     /// Returns the next frame; `None` at the end of the connection.

@@ -6,7 +6,6 @@
 //! body without its end was cut off. The next request follows the end of the answer. The accepting side sends
 //! a goodbye before it closes the connection, and still answers a request that crosses it.
 
-use crate::channel::StreamClass;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX};
 use std::time::Duration;
@@ -16,8 +15,8 @@ pub(crate) const FRAME_HEAD_BYTES: usize = 5;
 /// Bytes of a request before its body or head, and of an answer.
 const REQUEST_HEAD_BYTES: usize = 7;
 const ANSWER_HEAD_BYTES: usize = 1;
-/// Largest call, and largest head of a stream: larger calls share a connection, where the bytes in flight have
-/// a limit.
+/// Largest call, and largest head of a stream. Larger calls share a connection, where the bytes in flight
+/// have a limit.
 pub(crate) const REQUEST_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes in one frame of data.
 pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
@@ -53,22 +52,19 @@ impl FrameKind {
     }
 }
 
-/// What a request is for.
+/// What a request is for, by its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestTarget {
     /// A call; its bytes are the body.
-    Call,
-    /// A stream of this class; its bytes are the head.
-    Stream(StreamClass),
+    Call = 0,
+    /// The stream of a client's request, which has no body; its bytes are the head.
+    Stream = 1,
 }
 
 impl RequestTarget {
-    const ALL: [Self; 4] = [
-        Self::Call,
-        Self::Stream(StreamClass::Request),
-        Self::Stream(StreamClass::Transfer),
-        Self::Stream(StreamClass::Append),
-    ];
+    fn of(number: u8) -> Option<Self> {
+        [Self::Call, Self::Stream].into_iter().find(|target| *target as u8 == number)
+    }
 }
 
 /// A request.
@@ -88,17 +84,15 @@ pub(crate) enum AnswerStatus {
     Answered = 0,
     /// The service refused; the bytes are its refusal.
     Refused = 1,
-    /// No service got the request, because there are too many.
-    Busy = 2,
-    /// No service got the request, because it is not one of this protocol.
-    NotUnderstood = 3,
+    /// No service got the request, because it is not one of this connection.
+    NotUnderstood = 2,
     /// The service panicked, or its answer is too large.
-    Failed = 4,
+    Failed = 3,
 }
 
 impl AnswerStatus {
     fn of(number: u8) -> Option<Self> {
-        [Self::Answered, Self::Refused, Self::Busy, Self::NotUnderstood, Self::Failed]
+        [Self::Answered, Self::Refused, Self::NotUnderstood, Self::Failed]
             .into_iter()
             .find(|status| *status as u8 == number)
     }
@@ -132,9 +126,8 @@ pub(crate) fn put_frame(out: &mut BytesMut, kind: FrameKind, parts: &[&[u8]]) {
 
 /// Appends a request.
 pub(crate) fn put_request(out: &mut BytesMut, request: &RequestFrame) {
-    let target = RequestTarget::ALL.iter().position(|target| *target == request.target).unwrap_or_default();
     let mut head = [0; REQUEST_HEAD_BYTES];
-    head[0] = u8::try_from(target).unwrap_or_default();
+    head[0] = request.target as u8;
     head[1..3].copy_from_slice(&request.service.to_be_bytes());
     let wait_ms = u32::try_from(request.wait.as_millis()).unwrap_or(u32::MAX);
     head[3..].copy_from_slice(&wait_ms.to_be_bytes());
@@ -146,14 +139,45 @@ pub(crate) fn put_answer(out: &mut BytesMut, status: AnswerStatus, bytes: &[u8])
     put_frame(out, FrameKind::Answer, &[&[status as u8], bytes]);
 }
 
+/// The frames that a side of a connection receives. No other one is read: before the handshake has passed,
+/// the other side may be anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReceivedFrames {
+    /// A hello.
+    #[default]
+    Hello,
+    /// Requests, on the accepting side.
+    Requests,
+    /// Answers and what follows them, on the dialing side.
+    Answers,
+}
+
+impl ReceivedFrames {
+    const fn contain(self, kind: FrameKind) -> bool {
+        match self {
+            Self::Hello => matches!(kind, FrameKind::Hello),
+            Self::Requests => matches!(kind, FrameKind::Request),
+            Self::Answers => {
+                matches!(kind, FrameKind::Answer | FrameKind::Data | FrameKind::End | FrameKind::Goodbye)
+            }
+        }
+    }
+}
+
 /// Takes frames from the bytes of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct FrameDecoder {
+    received: ReceivedFrames,
     /// Bytes of the current frame of data that have not arrived.
     data_left: usize,
 }
 
 impl FrameDecoder {
+    /// Takes only these frames from now on.
+    pub(crate) const fn receive(&mut self, frames: ReceivedFrames) {
+        self.received = frames;
+    }
+
     /// Takes the next frame from the begin of `bytes`, or a part of the data of one; `None` if more bytes are
     /// needed.
     ///
@@ -165,12 +189,17 @@ impl FrameDecoder {
         }
         let Some(head) = bytes.first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
         let [kind, length @ ..] = *head;
-        let kind = FrameKind::of(kind).ok_or(BadFrame("an unknown kind"))?;
+        let kind = FrameKind::of(kind).filter(|kind| self.received.contain(*kind));
+        let kind = kind.ok_or(BadFrame("a kind that is unknown, or none of this side"))?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if length > kind.payload_max() {
             return Err(BadFrame("too long"));
         }
         if kind == FrameKind::Data {
+            // The next frame could already be here, and would not be found.
+            if length == 0 {
+                return Err(BadFrame("data without bytes"));
+            }
             bytes.advance(FRAME_HEAD_BYTES);
             self.data_left = length;
             return Ok(self.data(bytes));
@@ -186,7 +215,6 @@ impl FrameDecoder {
     fn data(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
         let arrived = self.data_left.min(bytes.len());
         self.data_left -= arrived;
-        // An empty frame of data is not sent, and means nothing.
         (arrived > 0).then(|| Frame::Data(bytes.split_to(arrived).freeze()))
     }
 }
@@ -201,8 +229,8 @@ fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
             if payload.len() < REQUEST_HEAD_BYTES {
                 return Err(BadFrame("a request without its head"));
             }
-            let target = RequestTarget::ALL.get(usize::from(payload.get_u8()));
-            let target = *target.ok_or(BadFrame("a request for nothing known"))?;
+            let target = RequestTarget::of(payload.get_u8());
+            let target = target.ok_or(BadFrame("a request for nothing known"))?;
             let service = payload.get_u16();
             let wait = Duration::from_millis(u64::from(payload.get_u32()));
             Frame::Request(RequestFrame { target, service, wait, bytes: payload })
@@ -218,31 +246,43 @@ fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
 #[cfg(test)]
 mod tests {
     use super::{
-        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, REQUEST_BYTES_MAX, RequestFrame,
-        RequestTarget, put_answer, put_frame, put_request,
+        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, REQUEST_BYTES_MAX, ReceivedFrames,
+        RequestFrame, RequestTarget, put_answer, put_frame, put_request,
     };
     use bytes::{Bytes, BytesMut};
+    use mlgw_common::limits::HANDSHAKE_BYTES_MAX;
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn frames() -> impl Strategy<Value = Frame> {
-        let bytes = || prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
-        let request = (0..4_usize, any::<u16>(), any::<u32>(), bytes());
+    const SIDES: [ReceivedFrames; 3] =
+        [ReceivedFrames::Hello, ReceivedFrames::Requests, ReceivedFrames::Answers];
+
+    fn some_bytes() -> impl Strategy<Value = Bytes> {
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from)
+    }
+
+    fn frames(of: ReceivedFrames) -> BoxedStrategy<Frame> {
+        let request = (0..2_u8, any::<u16>(), any::<u32>(), some_bytes());
         let request = request.prop_map(|(target, service, wait_ms, bytes)| {
             let wait = Duration::from_millis(u64::from(wait_ms));
-            Frame::Request(RequestFrame { target: RequestTarget::ALL[target], service, wait, bytes })
+            Frame::Request(RequestFrame { target: RequestTarget::of(target).unwrap(), service, wait, bytes })
         });
-        let answer = (0..5_u8, bytes())
+        let answer = (0..4_u8, some_bytes())
             .prop_map(|(status, bytes)| Frame::Answer(AnswerStatus::of(status).unwrap(), bytes));
         let data = prop::collection::vec(any::<u8>(), 1..300).prop_map(|data| Frame::Data(data.into()));
-        prop_oneof![
-            bytes().prop_map(Frame::Hello),
-            request,
-            answer,
-            data,
-            Just(Frame::End),
-            Just(Frame::Goodbye)
-        ]
+        match of {
+            ReceivedFrames::Hello => some_bytes().prop_map(Frame::Hello).boxed(),
+            ReceivedFrames::Requests => request.boxed(),
+            ReceivedFrames::Answers => {
+                prop_oneof![answer, data, Just(Frame::End), Just(Frame::Goodbye)].boxed()
+            }
+        }
+    }
+
+    fn decoder(received: ReceivedFrames) -> FrameDecoder {
+        let mut decoder = FrameDecoder::default();
+        decoder.receive(received);
+        decoder
     }
 
     fn put(out: &mut BytesMut, frame: &Frame) {
@@ -270,15 +310,20 @@ mod tests {
         joined
     }
 
+    fn sent_frames() -> impl Strategy<Value = (ReceivedFrames, Vec<Frame>)> {
+        prop::sample::select(&SIDES[..])
+            .prop_flat_map(|of| (Just(of), prop::collection::vec(frames(of), 0..12)))
+    }
+
     proptest! {
         #[test]
         fn frames_are_read_back_whatever_pieces_they_come_in(
-            sent in prop::collection::vec(frames(), 0..12),
+            (of, sent) in sent_frames(),
             piece in 1..400_usize,
         ) {
             let mut out = BytesMut::new();
             sent.iter().for_each(|frame| put(&mut out, frame));
-            let (mut decoder, mut bytes, mut received) = (FrameDecoder::default(), BytesMut::new(), Vec::new());
+            let (mut decoder, mut bytes, mut received) = (decoder(of), BytesMut::new(), Vec::new());
             for piece in out.chunks(piece) {
                 bytes.extend_from_slice(piece);
                 while let Some(frame) = decoder.next(&mut bytes).unwrap() {
@@ -290,8 +335,11 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_frames_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let (mut decoder, mut bytes) = (FrameDecoder::default(), BytesMut::from(&bytes[..]));
+        fn any_bytes_are_frames_or_an_error(
+            of in prop::sample::select(&SIDES[..]),
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+        ) {
+            let (mut decoder, mut bytes) = (decoder(of), BytesMut::from(&bytes[..]));
             let before = bytes.len();
             while let Ok(Some(_)) = decoder.next(&mut bytes) {}
             prop_assert!(bytes.len() <= before);
@@ -299,29 +347,35 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_too_long_or_of_no_kind_are_refused_before_they_arrive() {
-        let refused = |bytes: &[u8]| FrameDecoder::default().next(&mut BytesMut::from(bytes)).is_err();
+    fn frames_that_are_too_long_or_of_the_other_side_are_refused_before_they_arrive() {
+        let refused = |of, bytes: &[u8]| decoder(of).next(&mut BytesMut::from(bytes)).is_err();
         let head = |kind: FrameKind, length: usize| {
             [&[kind as u8][..], &u32::try_from(length).unwrap().to_be_bytes()].concat()
         };
-        assert!(refused(&head(FrameKind::Data, DATA_BYTES_MAX + 1)));
-        assert!(!refused(&head(FrameKind::Data, DATA_BYTES_MAX)));
-        assert!(refused(&head(FrameKind::Request, REQUEST_BYTES_MAX + 8)));
-        assert!(!refused(&head(FrameKind::Request, REQUEST_BYTES_MAX + 7)));
-        assert!(refused(&head(FrameKind::End, 1)));
-        assert!(refused(&[0, 0, 0, 0, 0]) && refused(&[7, 0, 0, 0, 0]));
-        assert!(refused(&[2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0]), "a request of 6 bytes");
-        assert!(refused(&[2, 0, 0, 0, 7, 4, 0, 0, 0, 0, 0, 0]), "an unknown target");
-        assert!(refused(&[3, 0, 0, 0, 0]) && refused(&[3, 0, 0, 0, 1, 5]));
+        let [hello, requests, answers] = SIDES;
+        for (of, kind, most) in [
+            (hello, FrameKind::Hello, HANDSHAKE_BYTES_MAX),
+            (requests, FrameKind::Request, REQUEST_BYTES_MAX + 7),
+            (answers, FrameKind::Data, DATA_BYTES_MAX),
+            (answers, FrameKind::End, 0),
+        ] {
+            assert!(!refused(of, &head(kind, most)) && refused(of, &head(kind, most + 1)), "{kind:?}");
+            for other in SIDES.into_iter().filter(|other| *other != of) {
+                assert!(refused(other, &head(kind, most)), "{kind:?} of {other:?}");
+            }
+        }
+        assert!(refused(requests, &[0, 0, 0, 0, 0]) && refused(requests, &[7, 0, 0, 0, 0]));
+        assert!(refused(requests, &[2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0]), "a request of 6 bytes");
+        assert!(refused(requests, &[2, 0, 0, 0, 7, 2, 0, 0, 0, 0, 0, 0]), "an unknown target");
+        assert!(refused(answers, &[3, 0, 0, 0, 0]) && refused(answers, &[3, 0, 0, 0, 1, 4]));
+        assert!(refused(answers, &[4, 0, 0, 0, 0]), "data without bytes");
     }
 
     #[test]
     fn a_request_has_these_bytes() {
         let mut out = BytesMut::new();
-        let target = RequestTarget::Stream(crate::StreamClass::Append);
-        let wait = Duration::from_millis(300);
-        let bytes = Bytes::from_static(b"head");
-        put_request(&mut out, &RequestFrame { target, service: 258, wait, bytes });
-        assert_eq!(out[..], *b"\x02\0\0\0\x0b\x03\x01\x02\0\0\x01\x2chead");
+        let (wait, bytes) = (Duration::from_millis(300), Bytes::from_static(b"head"));
+        put_request(&mut out, &RequestFrame { target: RequestTarget::Stream, service: 258, wait, bytes });
+        assert_eq!(out[..], *b"\x02\0\0\0\x0b\x01\x01\x02\0\0\x01\x2chead");
     }
 }

@@ -7,12 +7,16 @@
 
 use crate::address::PeerAddress;
 use crate::channel::Channel;
-use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
+use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_HANDSHAKE_MS, REFUSAL_TEXT_BYTES_MAX};
 use mlgw_common::{ClusterId, Incarnation, NodeId};
 use mlgw_trust::{CertifiedNode, NodeStart, StartRefusal};
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
+
+/// Time for TLS, and for the handshake of a peer.
+pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
 
 /// Wire versions that a node supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
-//! Connections between the nodes of a cluster: HTTP/2 over mutual TLS.
+//! Connections between the nodes of a cluster: HTTP/2, or frames of its own, over mutual TLS.
 //!
 //! From each node to each other there are three shared connections ([`Channel`]), dialed on first use, and
-//! beside them exclusive ones, each for one request at a time ([`exclusive`]). Each begins
-//! with a handshake in which both sides state cluster, node, start and address; nothing else is served before
-//! both have accepted. Then there are *calls* (bytes there, bytes back) and *streams* (a head there, a head
-//! back, then both bodies at once with flow control). Nothing is stored here; the starts of peers are stored
-//! by `mlgw-trust` before a handshake is answered.
+//! beside them exclusive ones, each for one request at a time ([`exclusive`]). Each begins with a handshake
+//! in which both sides state cluster, node, start and address; nothing else is served before both have
+//! accepted. Then there are *calls* (bytes there, bytes back) and *streams* (a head there, a head back,
+//! then both bodies at once with flow control). Nothing is stored here; the starts of peers are stored by
+//! `mlgw-trust` before a handshake is answered.
 
 mod accept;
 mod address;
@@ -20,6 +20,7 @@ mod error;
 mod exchange;
 mod exclusive;
 mod exclusive_body;
+mod exclusive_dial;
 mod exclusive_serve;
 mod framed_io;
 mod frames;

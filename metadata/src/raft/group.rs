@@ -3,6 +3,7 @@
 //! A group opens as a lone voter without a network, or as a member with peers. A member does not wait for the
 //! others: it may open while they are down.
 
+use super::answering_voters::AnsweringVoters;
 use super::barrier::Barriers;
 use super::error::GroupError;
 use super::heartbeats::Heartbeats;
@@ -15,7 +16,6 @@ use super::network::NoNetwork;
 use super::outcomes::AppliedOutcomes;
 use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
-use super::read_index::AnsweringVoters;
 use super::recency::LastConfirmation;
 use super::remote::{MemberNetwork, RemoteNetwork};
 use super::row_digests::{DigestPace, RowDigests};

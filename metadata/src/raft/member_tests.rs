@@ -162,22 +162,18 @@ fn value_of(member: &Group, client: u64) -> u64 {
     value.map_or(0, |value| decode::<ObjectVersion>(&value).unwrap().body_id)
 }
 
-/// The values that a key may have. A write of unknown outcome may still be on its way to the log, so its value
-/// may replace a later one, once.
-#[derive(Debug)]
+/// The values that a key may have. A write of unknown outcome may enter the log later, so its value may
+/// replace a newer one, once.
+#[derive(Debug, Default)]
 struct PossibleValues {
-    current: BTreeSet<u64>,
+    /// The last value that was acknowledged or read; 0 before the first write.
+    current: u64,
     unknown: BTreeSet<u64>,
 }
 
 impl PossibleValues {
-    /// The values of a key that nobody has written.
-    fn of_new_key() -> Self {
-        Self { current: BTreeSet::from([0]), unknown: BTreeSet::new() }
-    }
-
     fn acknowledged(&mut self, value: u64) {
-        self.current = BTreeSet::from([value]);
+        self.current = value;
     }
 
     fn unknown(&mut self, value: u64) {
@@ -186,8 +182,8 @@ impl PossibleValues {
 
     /// Records that the key has `value`. Returns false if it cannot have it.
     fn found(&mut self, value: u64) -> bool {
-        let is_possible = self.current.contains(&value) || self.unknown.remove(&value);
-        self.current = BTreeSet::from([value]);
+        let is_possible = self.current == value || self.unknown.remove(&value);
+        self.current = value;
         is_possible
     }
 }
@@ -195,7 +191,7 @@ impl PossibleValues {
 /// Writes ascending values to a key of its own through changing members, and reads them back behind barriers.
 /// Returns the values that the key may have in the end.
 async fn run_client(cluster: Arc<Cluster>, group: u32, client: u64) -> PossibleValues {
-    let mut possible = PossibleValues::of_new_key();
+    let mut possible = PossibleValues::default();
     let mut value = 0;
     while !cluster.is_over.load(Ordering::Relaxed) {
         value += 1;

@@ -5,14 +5,13 @@
 //! quorum needs states the vote that it has given, and nothing else; a member that reads states its own with
 //! its question. That costs one call instead of three.
 //!
-//! A member leads when a quorum has given it their votes, and each of them has saved its vote before
-//! ([`GroupLog::vote`](super::log::GroupLog::vote)). A quorum whose members had given no higher vote than that
-//! for the leader, each at some time after the read began, therefore proves that no later leader existed when
-//! the read began. So every change that was acknowledged by then is one of this leader or of an earlier one.
-//! The leader is one of that quorum, and its first entry follows all entries of earlier leaders: its last
-//! committed entry, if that is an entry of its own leadership, is the one that a read must have applied. It is
-//! taken after the read began too. The quorum is that of the voters which the leader knows then; while they
-//! change, openraft confirms the leadership.
+//! A member leads when a quorum has voted for it, and each voter has saved its vote before
+//! ([`GroupLog::vote`](super::log::GroupLog::vote)). So no later leader existed when a read began, if the
+//! voters of a quorum state, each at some time after that, that their vote is the one for this leader.
+//! Every change that was acknowledged by then is one of this leader or of an earlier one. The first entry
+//! of a leadership follows all entries of earlier ones. So a read must have applied the last committed
+//! entry, taken after the read began, if that is one of the leadership. The quorum is that of the voters
+//! which the leader knows at that moment; while they change, openraft confirms the leadership.
 //!
 //! Nothing is stored here. A voter that restarts reads its vote before it answers.
 
@@ -26,10 +25,10 @@ use mlgw_common::time::Instant;
 use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
 use mlgw_formats::member_calls::{MemberReply, MemberRequest, StateVoteCall, VoteRecord};
 use openraft::{RaftState, ReadPolicy, ServerState};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Longest time that a voter takes to state its vote. Afterwards all members are asked, and later ones first.
+/// Longest time that a voter takes to state its vote. Afterwards openraft confirms the leadership, and the
+/// next confirmation begins with another voter.
 const STATE_VOTE_MAX: Duration = Duration::from_millis(100);
 
 /// What a leader knows at one moment.
@@ -60,26 +59,6 @@ impl LeaderState {
         let others: Vec<NodeId> =
             voters.iter().filter(|voter| **voter != node).copied().map(NodeId).collect();
         Some(Self { leadership, committed, needed: voters.len() / 2, others })
-    }
-}
-
-/// The voters that answered last.
-#[derive(Debug, Default)]
-pub(super) struct AnsweringVoters {
-    /// Number of those that did not answer.
-    skipped: AtomicUsize,
-}
-
-impl AnsweringVoters {
-    /// Chooses so many of the voters.
-    fn choose(&self, voters: &[NodeId], count: usize) -> Vec<NodeId> {
-        let skipped = self.skipped.load(Ordering::Relaxed) % voters.len().max(1);
-        voters.iter().cycle().skip(skipped).take(count.min(voters.len())).copied().collect()
-    }
-
-    /// Records that a chosen one did not answer.
-    fn skip(&self) {
-        self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -149,24 +128,4 @@ impl Group {
 
 fn is_for(vote: Option<&VoteRecord>, leadership: Leadership) -> bool {
     vote.is_some_and(|vote| vote.vote().leader_id == leadership)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::AnsweringVoters;
-    use mlgw_common::NodeId;
-
-    #[test]
-    fn a_voter_that_does_not_answer_is_asked_later_than_others() {
-        let (answering, voters) = (AnsweringVoters::default(), [2, 4, 7, 9].map(NodeId));
-        assert_eq!(answering.choose(&voters, 2), [NodeId(2), NodeId(4)]);
-        assert_eq!(answering.choose(&voters, 2), [NodeId(2), NodeId(4)]);
-        answering.skip();
-        assert_eq!(answering.choose(&voters, 2), [NodeId(4), NodeId(7)]);
-        answering.skip();
-        answering.skip();
-        assert_eq!(answering.choose(&voters, 2), [NodeId(9), NodeId(2)]);
-        assert_eq!(answering.choose(&voters[..1], 2), [NodeId(2)]);
-        assert_eq!(answering.choose(&[], 1), []);
-    }
 }

@@ -311,8 +311,8 @@ impl TestCluster {
         self.duty_at(self.running()[0]).expect("a duty node is known")
     }
 
-    /// Waits until the duty has returned to the first node. Right after a pause a node has the duty only in its
-    /// own view.
+    /// Waits until the duty has returned to the first node. Right after a pause a node has the duty only in
+    /// its own view.
     pub(super) fn until_first_has_duty(&self) {
         wait_until("the first node has the duty", || {
             let view = self.view(FIRST);

@@ -114,9 +114,9 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Offsets of the records of a MANIFEST that name tables. The first one names the tables of the last stop, and
-/// the second one the table with the entries that only the write-ahead log had then. A record has a head of
-/// 7 bytes (checksum, length, type); one without a table is shorter than the checksums and keys of a table.
+/// Offsets of the records of a MANIFEST that name tables. The first one names the tables of the last stop,
+/// and the second one the table with the entries that only the write-ahead log had then. A record has a head
+/// of 7 bytes (checksum, length, type). One without a table is shorter than checksums and keys of a table.
 fn records_with_tables(path: &Path) -> Vec<usize> {
     const HEAD: usize = 7;
     const TABLE_BYTES_MIN: usize = 64;

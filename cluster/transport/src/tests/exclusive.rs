@@ -36,7 +36,7 @@ async fn stream(one: &TransportNode, service: u16) -> Result<StreamAnswer, CallE
     one.transport.stream(TWO, StreamClass::Request, service, head, empty_body(), late()).await
 }
 
-/// Two nodes, the first of which has one idle exclusive connection to the second.
+/// Connects node 1 to node 2 by an exclusive connection that no request uses.
 async fn connected(cluster: &TestCluster) -> [TransportNode; 2] {
     let [one, two] = cluster.pair().await;
     call(&one, ECHO, "first").await.unwrap();

@@ -3,17 +3,20 @@
 use super::nodes::{ECHO, TestCluster, TransportNode, late};
 use crate::body::SentBody;
 use crate::dial::{HttpClient, http_client, secure};
+use crate::framed_io::FramedIo;
+use crate::frames::{Frame, FrameKind, RequestFrame, RequestTarget, put_frame, put_request};
 use crate::wire::{ANSWERED, JOIN_PATH, NOT_UNDERSTOOD, PeerTarget};
 use crate::{Channel, HandshakeRefusal, Hello, StreamClass, WireVersions, decode_answer};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, PEER_STRANGERS_MAX};
 use mlgw_common::time::timeout;
-use mlgw_trust::join_client_config;
+use mlgw_trust::{EXCLUSIVE_PROTOCOL, join_client_config};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -80,6 +83,48 @@ async fn a_node_without_a_certificate_reaches_nothing_but_join() {
     let (status, _) = ask(connect(&two, config()).await, PeerTarget::Join, long).await;
     assert_eq!(status, http::StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(two.services.joins.load(Ordering::SeqCst), 0, "{JOIN_PATH}");
+    assert_eq!(two.services.calls.lock().len(), 0);
+}
+
+/// The first frame that a node sends to a stranger on an exclusive connection; `None` if it closes it.
+async fn first_frame(to: &TransportNode, mut config: ClientConfig, sent: &[u8]) -> Option<Frame> {
+    config.alpn_protocols = vec![EXCLUSIVE_PROTOCOL.to_vec()];
+    let mut io = FramedIo::new(secure(&to.address, Arc::new(config)).await.unwrap());
+    io.outbox.extend_from_slice(sent);
+    io.send().await.unwrap();
+    timeout(super::nodes::LONG, io.frame()).await.unwrap().ok().flatten()
+}
+
+#[tokio::test]
+async fn a_stranger_reaches_nothing_on_an_exclusive_connection_and_only_a_hello_is_read() {
+    let cluster = TestCluster::new();
+    let two = cluster.node(2).await;
+    let peer = || cluster.credentials(1).client_config().unwrap();
+    let joining = || join_client_config(cluster.authority.hash()).unwrap();
+    let (mut request, wait) = (BytesMut::new(), Duration::from_secs(60));
+    let target = RequestTarget::Call;
+    put_request(&mut request, &RequestFrame { target, service: ECHO, wait, bytes: Bytes::new() });
+    // The beginnings of a hello and of an answer that are too long: the rest is not waited for.
+    let long_hello = [&[1][..], &u32::try_from(HANDSHAKE_BYTES_MAX + 1).unwrap().to_be_bytes()].concat();
+    let long_answer = [&[3][..], &(16_u32 << 20).to_be_bytes()].concat();
+    for sent in [&request[..], &long_hello, &long_answer] {
+        assert_eq!(first_frame(&two, peer(), sent).await, None);
+        assert_eq!(first_frame(&two, joining(), sent).await, None);
+    }
+    let hello = Hello {
+        versions: WireVersions::OWN,
+        cluster: cluster.cluster,
+        node: NodeId(1),
+        start: super::nodes::start(1),
+        channel: Channel::Control,
+        address: two.address.clone(),
+    };
+    let mut sent = BytesMut::new();
+    put_frame(&mut sent, FrameKind::Hello, &[&hello.encode()]);
+    sent.extend_from_slice(&request);
+    let Some(Frame::Hello(answer)) = first_frame(&two, joining(), &sent).await else { panic!() };
+    assert!(decode_answer(&answer).is_err(), "it has no certificate");
+    assert_eq!(two.starts.known(NodeId(1)), None);
     assert_eq!(two.services.calls.lock().len(), 0);
 }
 

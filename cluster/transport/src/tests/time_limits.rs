@@ -1,10 +1,14 @@
 //! Tests of time limits in virtual time, over connections in memory.
 
 use super::nodes::{TestCluster, TestServices, WAIT, take};
-use crate::accept::{HANDSHAKE_LIMIT, JOIN_LIMIT, serve};
+use crate::accept::{JOIN_LIMIT, serve};
 use crate::body::SentBody;
 use crate::channel::Channel;
 use crate::dial::http_client;
+use crate::exclusive_serve;
+use crate::framed_io::FramedIo;
+use crate::frames::{FrameKind, put_frame};
+use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::InboundConnection;
 use crate::metered::{MeteredIo, StreamFacts};
 use crate::state::{STOP_LIMIT, TransportState};
@@ -37,6 +41,30 @@ async fn a_connection_without_a_hello_is_closed_and_gives_its_permit_back() {
         assert_eq!(state.strangers.available_permits(), PEER_STRANGERS_MAX - 1);
         serve(io, Arc::new(inbound)).await;
         assert_eq!(begin.elapsed(), limit);
+        assert_eq!(state.strangers.available_permits(), PEER_STRANGERS_MAX);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_connection_that_sends_no_hello_or_reads_no_answer_is_closed() {
+    let cluster = TestCluster::new();
+    let hello = cluster.state(1).hello(Channel::Control).encode();
+    for sends_hello in [false, true] {
+        let (state, dir) = (cluster.state(2), tempfile::tempdir().unwrap());
+        let state = if sends_hello { cluster.state_in(2, dir.path()) } else { state };
+        // An answer does not fit in between.
+        let (near, remote) = duplex(16);
+        let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
+        let permit = state.strangers.clone().try_acquire_owned().unwrap();
+        let from = "127.0.0.1:1".parse().unwrap();
+        let inbound = InboundConnection::new(state.clone(), from, None, facts, cancel, permit);
+        let mut peer = FramedIo::new(remote);
+        if sends_hello {
+            put_frame(&mut peer.outbox, FrameKind::Hello, &[&hello]);
+        }
+        let begin = Instant::now();
+        tokio::join!(exclusive_serve::serve(near, Arc::new(inbound)), async { peer.send().await.unwrap() });
+        assert_eq!(begin.elapsed(), HANDSHAKE_LIMIT, "{sends_hello}");
         assert_eq!(state.strangers.available_permits(), PEER_STRANGERS_MAX);
     }
 }

@@ -1,9 +1,9 @@
 //! Open segments whose file is no longer in its directory, as after an operator removed it.
 //!
-//! Appends to such a file would succeed, and its bytes would be gone after a restart. So its replica ends: the
-//! writer seals the segment, and a follower refuses further appends to it. The replica is suspect from then
-//! on, so a copy of another node takes its place when the segment is sealed. Sealed segments without a file
-//! are found by the sweep.
+//! Appends to such a file would succeed, and its bytes would be gone after a restart. So its replica ends:
+//! the writer seals the segment, and a follower refuses further appends to it. The replica is suspect from
+//! then on, so a copy of another node takes its place when the segment is sealed. Sealed segments without a
+//! file are found by the sweep.
 //!
 //! Nothing is persisted. After a power loss the recovery of the segment finds that the file is missing.
 
