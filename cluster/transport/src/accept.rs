@@ -1,6 +1,6 @@
 //! Accepts connections of peers and of nodes that join.
 //!
-//! A connection has [`PEER_HANDSHAKE_MS`] for TLS and for the handshake, and [`JOIN_LIMIT`] in all if it has
+//! A connection has [`HANDSHAKE_LIMIT`] for TLS and for the handshake, and [`JOIN_LIMIT`] in all if it has
 //! no certificate. Until then it holds one of [`mlgw_common::limits::PEER_STRANGERS_MAX`] permits; without a
 //! permit it is closed at once.
 
