@@ -550,6 +550,14 @@ pub const PEER_STREAM_WINDOW_BYTES: u32 = 128 * KIB as u32;
 /// The same for a connection: the windows of all its streams, so that streams that are not read never stop
 /// another one.
 pub const PEER_CONNECTION_WINDOW_BYTES: u32 = PEER_HTTP_STREAMS_MAX * PEER_STREAM_WINDOW_BYTES;
+/// Exclusive connections from one node to another on one channel. Further requests at the same time share a
+/// connection.
+pub const PEER_EXCLUSIVE_MAX: usize = 64;
+/// Time after which an idle exclusive connection is closed.
+pub const PEER_EXCLUSIVE_IDLE_MS: u64 = 30_000;
+/// Largest call, and largest head of a stream, on an exclusive connection. Larger calls share a connection,
+/// where the bytes in flight have a limit.
+pub const PEER_EXCLUSIVE_REQUEST_BYTES_MAX: usize = 256 * KIB as usize;
 /// Largest HTTP/2 frame that a node accepts: with its head, four records of TLS. Each frame is written on its
 /// own.
 pub const PEER_FRAME_BYTES_MAX: u32 = 64 * KIB as u32 - 9;
@@ -636,6 +644,8 @@ const _: () = {
     assert!(PEER_CONNECTION_WINDOW_BYTES < 1 << 31);
     assert!(PEER_APPEND_STREAMS_MAX <= PEER_REQUEST_STREAMS_MAX + PEER_TRANSFER_STREAMS_MAX);
     assert!(PEER_CALL_BYTES_IN_FLIGHT_MAX >= PEER_CALL_BYTES_MAX);
+    assert!(PEER_EXCLUSIVE_MAX <= PEER_CALLS_MAX && PEER_EXCLUSIVE_MAX <= PEER_STRANGERS_MAX);
+    assert!(PEER_EXCLUSIVE_REQUEST_BYTES_MAX >= PEER_STREAM_HEAD_BYTES_MAX);
     assert!(REFUSAL_TEXT_BYTES_MAX + 64 <= HANDSHAKE_BYTES_MAX);
     assert!(PEER_ADDRESS_BYTES_MAX + 100 <= HANDSHAKE_BYTES_MAX);
     assert!(PROPOSE_BYTES_MAX < MEMBER_CALL_BYTES_MAX && SNAPSHOT_HEAD_BYTES_MAX < MEMBER_CALL_BYTES_MAX);

@@ -6,6 +6,7 @@
 
 mod answering_voters;
 mod barrier;
+mod election_clock;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod heartbeats;

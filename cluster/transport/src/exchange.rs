@@ -8,7 +8,7 @@ use crate::error::{CallError, NotSent, UnknownOutcome};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
 use crate::exclusive_dial::take_or_dial;
-use crate::frames::{AnswerStatus, REQUEST_BYTES_MAX, RequestFrame, RequestTarget};
+use crate::frames::{AnswerStatus, RequestFrame, RequestTarget};
 use crate::peer::PeerState;
 use crate::redial::connection;
 use crate::service::{PeerBody, StreamAnswer};
@@ -22,7 +22,9 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use mlgw_common::NodeId;
-use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX};
+use mlgw_common::limits::{
+    HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX,
+};
 use mlgw_common::time::{Instant, timeout_at};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -73,7 +75,7 @@ pub(crate) async fn call(state: &Arc<TransportState>, call: OutgoingCall) -> Res
     let link = path.peer.link(call.channel);
     let _permit = path.permit(&link.calls).await?;
     let _in_flight = Raised::new(path.peer.meter(call.channel).clone(), |meter| &meter.calls_in_flight);
-    if call.body.len() <= REQUEST_BYTES_MAX
+    if call.body.len() <= PEER_EXCLUSIVE_REQUEST_BYTES_MAX
         && let Some(exclusive) = path.exclusive().await?
     {
         return path.call(exclusive, call.service, call.body).await;

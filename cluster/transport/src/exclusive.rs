@@ -3,7 +3,7 @@
 //! A call, or the stream of a client's request without a body, is short, and there are many. On an exclusive
 //! connection it costs a third of what it costs as a stream of HTTP/2, because its own task writes and reads
 //! the socket. Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while
-//! another one is made, up to [`EXCLUSIVE_MAX`] for each channel. Large calls go over HTTP/2 too, whose
+//! another one is made, up to [`PEER_EXCLUSIVE_MAX`] for each channel. Large calls go over HTTP/2 too, whose
 //! windows bound the bytes in memory.
 //!
 //! They belong to the connection of HTTP/2 on the same channel, which detects that the peer has gone. When it
@@ -17,7 +17,7 @@ use crate::frames::{AnswerStatus, Frame, RequestFrame, put_request};
 use crate::metered::StreamFacts;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use mlgw_common::limits::{PEER_CALLS_MAX, PEER_STRANGERS_MAX};
+use mlgw_common::limits::{PEER_EXCLUSIVE_IDLE_MS, PEER_EXCLUSIVE_MAX};
 use mlgw_common::time::{Instant, timeout, timeout_at};
 use parking_lot::Mutex;
 use std::io;
@@ -25,15 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Exclusive connections from one node to another on one channel. Further requests at the same time share a
-/// connection.
-pub(crate) const EXCLUSIVE_MAX: usize = 64;
 /// Time after which an idle connection is closed.
-const IDLE_MAX: Duration = Duration::from_secs(30);
+const IDLE_MAX: Duration = Duration::from_millis(PEER_EXCLUSIVE_IDLE_MS);
 /// Pause after a dial that failed.
 const REDIAL_PAUSE: Duration = Duration::from_secs(10);
-
-const _: () = assert!(EXCLUSIVE_MAX <= PEER_CALLS_MAX && EXCLUSIVE_MAX <= PEER_STRANGERS_MAX);
 
 /// An exclusive connection whose handshake passed.
 pub(crate) struct ExclusiveConnection {
@@ -134,7 +129,7 @@ impl ExclusivePool {
     pub(crate) fn begin_dial(self: &Arc<Self>) -> Option<CountedConnection> {
         let mut state = self.state.lock();
         let waits = state.redial_at.is_some_and(|at| Instant::now() < at);
-        if state.is_dialing || state.is_closed || waits || state.count >= EXCLUSIVE_MAX {
+        if state.is_dialing || state.is_closed || waits || state.count >= PEER_EXCLUSIVE_MAX {
             return None;
         }
         (state.is_dialing, state.count) = (true, state.count + 1);
@@ -217,10 +212,11 @@ impl ExclusiveConnection {
 
 #[cfg(test)]
 mod tests {
-    use super::{EXCLUSIVE_MAX, ExclusiveConnection, ExclusivePool, IDLE_MAX, REDIAL_PAUSE, keep_pool};
+    use super::{ExclusiveConnection, ExclusivePool, IDLE_MAX, REDIAL_PAUSE, keep_pool};
     use crate::framed_io::FramedIo;
     use crate::frames::{FrameKind, ReceivedFrames, put_frame};
     use crate::metered::StreamFacts;
+    use mlgw_common::limits::PEER_EXCLUSIVE_MAX;
     use mlgw_common::time::{Instant, sleep};
     use std::sync::Arc;
     use std::time::Duration;
@@ -288,7 +284,7 @@ mod tests {
             counted.push(next);
             pool.end_dial();
         }
-        assert_eq!(counted.len(), EXCLUSIVE_MAX);
+        assert_eq!(counted.len(), PEER_EXCLUSIVE_MAX);
         counted.pop();
         assert!(pool.begin_dial().is_some());
     }

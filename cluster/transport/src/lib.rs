@@ -41,6 +41,7 @@ pub use channel::{Channel, StreamClass};
 pub use config::{TransportConfig, TransportError};
 pub use counters::ChannelCounters;
 pub use error::{CallError, DialError, JoinError, NotSent, PeerBodyError, ServiceRefusal, UnknownOutcome};
+pub use frames::read_frames;
 pub use handshake::{
     BadHandshake, HandshakeRefusal, Hello, HelloJudge, WireVersions, decode_answer, encode_answer,
 };

@@ -6,11 +6,11 @@
 
 use crate::channel::Channel;
 use crate::counters::{ChannelCounters, ChannelMeter, Raised};
-use crate::exclusive::EXCLUSIVE_MAX;
 use crate::handshake::HandshakeRefusal;
 use crate::link::PeerLink;
 use crate::rules::PeerRules;
 use mlgw_common::NodeId;
+use mlgw_common::limits::PEER_EXCLUSIVE_MAX;
 use mlgw_trust::{NodeStart, judge_start};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl ConnectionKind {
     const fn connections_max(self) -> usize {
         match self {
             Self::Shared => 12,
-            Self::Exclusive => 2 * Channel::ALL.len() * EXCLUSIVE_MAX,
+            Self::Exclusive => 2 * Channel::ALL.len() * PEER_EXCLUSIVE_MAX,
         }
     }
 

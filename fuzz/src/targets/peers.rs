@@ -1,11 +1,12 @@
 //! Bytes and texts of other nodes: the hello of a handshake and its answer, addresses, join tokens, requests
-//! for certificates, names in certificates, the file of the starts of peers, and the messages of a join.
+//! for certificates, names in certificates, the file of the starts of peers, the messages of a join, and the
+//! frames of exclusive connections.
 //! Property: a value that is accepted is encoded to bytes that are decoded to the same value; texts have one
-//! form.
+//! form; frames are the same whatever pieces they arrive in.
 
 use crate::join_wire::{JoinAnswer, JoinRequest};
 use mlgw_common::ClusterId;
-use mlgw_transport::{HandshakeRefusal, Hello, PeerAddress, decode_answer, encode_answer};
+use mlgw_transport::{HandshakeRefusal, Hello, PeerAddress, decode_answer, encode_answer, read_frames};
 use mlgw_trust::{CertificateRequest, CertifiedNode, JoinToken, decode_starts};
 
 /// Decodes the bytes as each of them.
@@ -35,6 +36,10 @@ pub fn run(data: &[u8]) {
     }
     if let Ok(known) = decode_starts(data, ClusterId(5)) {
         assert!(!known.keys().any(|node| node.0 == 0));
+    }
+    if let [piece, bytes @ ..] = data {
+        let (side, piece) = (piece % 3, usize::from(*piece));
+        assert_eq!(read_frames(side, bytes, piece), read_frames(side, bytes, bytes.len()));
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(address) = text.parse::<PeerAddress>() {

@@ -1,12 +1,13 @@
 //! Heartbeats of the groups that this node leads: started together, sent together.
 //!
-//! openraft starts none for these groups itself ([`gathered_config`](crate::raft::group::gathered_config)).
+//! At the same time the clocks of all groups are set, which find elections that are due. openraft starts no
+//! heartbeats of these groups itself ([`gathered_config`](crate::raft::group::gathered_config)).
 //! Nodes of a cluster below [`LEASES_CLUSTER_VERSION`] do not know calls with the heartbeats of several
 //! groups, so each is a call of its own there. Nothing is stored here.
 
 use super::inner::CatalogueInner;
 use super::stop_signal::StopSignal;
-use crate::raft::heartbeats::Heartbeats;
+use crate::raft::heartbeats::{HEARTBEAT_INTERVAL, Heartbeats};
 use crate::raft::peers::CallRefused;
 use futures_util::future::join_all;
 use mlgw_common::NodeId;
@@ -17,9 +18,6 @@ use mlgw_formats::member_calls::{
 };
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-/// Interval between heartbeats. A voter elects when none has arrived for 3 s to 4 s.
-const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Longest time for which the heartbeats of all groups wait for each other: openraft's tasks start them
 /// within that, unless the node is overloaded.
@@ -35,7 +33,7 @@ pub(super) async fn send_heartbeats(
     stop: Arc<StopSignal>,
     heartbeats: Arc<Heartbeats>,
 ) {
-    let mut tick = interval(INTERVAL);
+    let mut tick = interval(HEARTBEAT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -47,13 +45,17 @@ pub(super) async fn send_heartbeats(
     }
     // Commands in flight still need their leaders.
     if let Some(inner) = catalogue.upgrade() {
-        inner.groups.all().iter().for_each(|group| group.raft.runtime_config().heartbeat(true));
+        for group in inner.groups.all() {
+            group.raft.runtime_config().heartbeat(true);
+            group.raft.runtime_config().tick(true);
+        }
     }
 }
 
 impl CatalogueInner {
     async fn start_heartbeats(&self, heartbeats: &Heartbeats) {
         let mut leading = self.groups.all();
+        leading.iter().for_each(|group| group.set_clock());
         leading.retain(|group| group.followers() > 0);
         if leading.is_empty() {
             return;

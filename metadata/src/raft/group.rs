@@ -5,6 +5,7 @@
 
 use super::answering_voters::AnsweringVoters;
 use super::barrier::Barriers;
+use super::election_clock::LastAppend;
 use super::error::GroupError;
 use super::heartbeats::Heartbeats;
 use super::lease::MemberLease;
@@ -119,6 +120,7 @@ pub(crate) struct Group {
     pub(super) lone_voter: Arc<LoneVoter>,
     pub(super) member_lease: Arc<MemberLease>,
     pub(super) vote_pause: VotePause,
+    pub(super) last_append: Arc<LastAppend>,
     sent: SnapshotsSent,
 }
 
@@ -142,8 +144,8 @@ pub(crate) fn member_config() -> Config {
 }
 
 /// openraft's settings of a member whose heartbeats the catalogue starts, with those of all groups of the
-/// node. openraft's clock then finds elections that are due, and nothing else. It ticks about five times in
-/// an interval of heartbeats: with that of [`member_config`], ticks are most of what an idle node does.
+/// node. openraft's clock then finds elections that are due, and nothing else
+/// ([`super::election_clock`]). It ticks about five times in an interval of heartbeats.
 pub(crate) fn gathered_config() -> Config {
     Config { heartbeat_interval: 900, enable_heartbeat: false, ..member_config() }
 }
@@ -217,6 +219,7 @@ pub(crate) fn stores(
         lone_voter,
         member_lease: Arc::new(MemberLease::new(raft.config().election_timeout_max)),
         vote_pause: VotePause::default(),
+        last_append: Arc::default(),
         sent,
         raft,
     };

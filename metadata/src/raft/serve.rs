@@ -93,7 +93,11 @@ impl Group {
             leader_commit: log_id(call.committed.as_ref()),
         };
         let appended = self.raft.append_entries(request).await;
-        Ok(match appended.map_err(|error| CallRefused(error.to_string()))? {
+        let appended = appended.map_err(|error| CallRefused(error.to_string()))?;
+        if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
+            self.last_append.record();
+        }
+        Ok(match appended {
             AppendEntriesResponse::Success => MemberReply::Appended(EmptyReply {}),
             AppendEntriesResponse::PartialSuccess(Some(id)) => MemberReply::AppendedTo(log_position(&id)),
             AppendEntriesResponse::PartialSuccess(None) | AppendEntriesResponse::Conflict => {

@@ -4,12 +4,11 @@ use super::nodes::{
     BROKEN, ECHO, LONG, PANIC, REFUSE, SOURCE, TestCluster, TransportNode, WAIT, body_of, empty_body, late,
     read, take, until, zeros,
 };
-use crate::exclusive::EXCLUSIVE_MAX;
-use crate::frames::REQUEST_BYTES_MAX;
 use crate::{CallError, Channel, PeerBodyError, StreamAnswer, StreamClass, UnknownOutcome};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
+use mlgw_common::limits::{PEER_EXCLUSIVE_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX};
 use mlgw_common::time::{Instant, timeout};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +50,7 @@ async fn a_connection_serves_one_request_after_another_whatever_their_ends() {
     let cluster = TestCluster::new();
     let [one, two] = connected(&cluster).await;
     two.services.source_bytes.store(3 << 20, Ordering::SeqCst);
-    for bytes in [0, 1, REQUEST_BYTES_MAX] {
+    for bytes in [0, 1, PEER_EXCLUSIVE_REQUEST_BYTES_MAX] {
         assert_eq!(call(&one, ECHO, vec![7; bytes]).await.unwrap().len(), bytes);
         assert_eq!(call(&one, SOURCE, "").await.unwrap().len(), 3 << 20);
         let CallError::Refused { refusal, .. } = call(&one, REFUSE, "").await.unwrap_err() else { panic!() };
@@ -77,16 +76,16 @@ async fn requests_at_the_same_time_get_further_connections_up_to_a_limit() {
     let cluster = TestCluster::new();
     let [one, two] = connected(&cluster).await;
     let mut waiting = Vec::new();
-    for at in 0..EXCLUSIVE_MAX + 5 {
+    for at in 0..PEER_EXCLUSIVE_MAX + 5 {
         let transport = one.transport.clone();
         let call = async move { transport.call(TWO, Channel::Bulk, WAIT, Bytes::new(), late()).await };
         waiting.push(tokio::spawn(call));
         take(&two.services.started).await;
         // A request that finds no idle connection goes over the shared one, and another one is made.
-        until(|| idle(&one, Channel::Bulk) == usize::from(at % 2 == 1) || at >= EXCLUSIVE_MAX).await;
+        until(|| idle(&one, Channel::Bulk) == usize::from(at % 2 == 1) || at >= PEER_EXCLUSIVE_MAX).await;
     }
-    assert!(exclusive(&one, Channel::Bulk) <= EXCLUSIVE_MAX as u64);
-    two.services.gate.add_permits(EXCLUSIVE_MAX + 5);
+    assert!(exclusive(&one, Channel::Bulk) <= PEER_EXCLUSIVE_MAX as u64);
+    two.services.gate.add_permits(PEER_EXCLUSIVE_MAX + 5);
     for call in waiting {
         call.await.unwrap().unwrap();
     }
@@ -97,7 +96,7 @@ async fn large_calls_and_requests_with_bodies_share_a_connection() {
     let cluster = TestCluster::new();
     let [one, two] = connected(&cluster).await;
     let transport = one.transport.clone();
-    let body = Bytes::from(vec![7; REQUEST_BYTES_MAX + 1]);
+    let body = Bytes::from(vec![7; PEER_EXCLUSIVE_REQUEST_BYTES_MAX + 1]);
     let large = tokio::spawn(async move { transport.call(TWO, Channel::Bulk, WAIT, body, late()).await });
     take(&two.services.started).await;
     let body = body_of("body");
@@ -105,7 +104,7 @@ async fn large_calls_and_requests_with_bodies_share_a_connection() {
     assert_eq!(idle(&one, Channel::Bulk), 1, "neither uses it");
     assert_eq!(read(opened.unwrap().body).await.unwrap(), b"body");
     two.services.gate.add_permits(1);
-    assert_eq!(large.await.unwrap().unwrap().len(), REQUEST_BYTES_MAX + 1);
+    assert_eq!(large.await.unwrap().unwrap().len(), PEER_EXCLUSIVE_REQUEST_BYTES_MAX + 1);
 }
 
 #[tokio::test]

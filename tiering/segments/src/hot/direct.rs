@@ -42,6 +42,11 @@ impl DirectFile {
         self.blocks.end()
     }
 
+    /// Frees the buffer until the next append.
+    pub(super) fn release_buffer(&mut self) {
+        self.blocks.release();
+    }
+
     /// Appends `pieces` after all earlier ones. `write` is called with the file, whole blocks, and their
     /// offset in the file.
     pub(super) fn append<'a>(
@@ -57,7 +62,7 @@ impl DirectFile {
 /// Bytes of a file, gathered into whole blocks.
 struct DirectBlocks {
     /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length.
-    /// Empty until the first append.
+    /// Empty until the first append, and after a release.
     memory: Vec<u8>,
     /// Index at which the aligned part begins.
     aligned: usize,
@@ -65,18 +70,18 @@ struct DirectBlocks {
     at: u64,
     /// Filled bytes of the aligned part.
     filled: usize,
-    /// Content of the file before the first append.
-    begins_with: Vec<u8>,
+    /// Content of the file from the offset `at`, while there is no buffer: less than a block.
+    rest: Vec<u8>,
 }
 
 impl DirectBlocks {
     fn new(begins_with: &[u8]) -> Self {
         assert!(begins_with.len() < BLOCK, "a segment begins with less than a block");
-        Self { memory: Vec::new(), aligned: 0, at: 0, filled: 0, begins_with: begins_with.to_vec() }
+        Self { memory: Vec::new(), aligned: 0, at: 0, filled: 0, rest: begins_with.to_vec() }
     }
 
     fn end(&self) -> u64 {
-        let filled = if self.memory.is_empty() { self.begins_with.len() } else { self.filled };
+        let filled = if self.memory.is_empty() { self.rest.len() } else { self.filled };
         self.at + filled as u64
     }
 
@@ -127,8 +132,15 @@ impl DirectBlocks {
         if self.memory.is_empty() {
             self.memory = vec![0; DIRECT_BUFFER_BYTES + BLOCK];
             self.aligned = self.memory.as_ptr().align_offset(BLOCK);
-            self.filled = self.begins_with.len();
-            self.memory[self.aligned..self.aligned + self.filled].copy_from_slice(&self.begins_with);
+            self.filled = self.rest.len();
+            self.memory[self.aligned..self.aligned + self.filled].copy_from_slice(&self.rest);
+        }
+    }
+
+    fn release(&mut self) {
+        if !self.memory.is_empty() {
+            self.rest = self.aligned_part(self.filled).to_vec();
+            self.memory = Vec::new();
         }
     }
 }
@@ -145,6 +157,7 @@ mod tests {
             begins_with in prop::collection::vec(1u8.., 0..BLOCK),
             // Batches of pieces, some longer than the whole buffer.
             batches in prop::collection::vec(prop::collection::vec(0usize..3 << 20, 0..4), 0..6),
+            is_released in proptest::bool::ANY,
         ) {
             let mut blocks = DirectBlocks::new(&begins_with);
             let (mut file, mut expected, mut value) = (Vec::new(), begins_with.clone(), 0u8);
@@ -168,6 +181,11 @@ mod tests {
                     Ok(())
                 }).unwrap();
                 prop_assert!(aligned);
+                if is_released {
+                    blocks.release();
+                    prop_assert!(blocks.memory.is_empty() && blocks.rest.len() < BLOCK);
+                }
+                prop_assert!(blocks.end() == expected.len() as u64);
             }
             if !file.is_empty() {
                 prop_assert!(file.len() < expected.len() + BLOCK);

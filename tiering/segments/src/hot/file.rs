@@ -182,9 +182,34 @@ impl SegmentDisk {
         wanted.then(|| DirectFile::open(&self.path(header.id), &header.encode())).flatten()
     }
 
+    /// Appends `pieces` at `at` with direct I/O, if the file is written that way; returns true if it is.
+    pub(super) fn append_direct<'a>(
+        &self,
+        direct: &mut Option<DirectFile>,
+        file: &File,
+        id: SegmentId,
+        at: u64,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<bool> {
+        let Some(open) = direct else { return Ok(false) };
+        assert_eq!(open.end(), at, "direct writes continue at the synced length");
+        match open.append(pieces, |direct, blocks, at| self.write_blocks(direct, file, id, blocks, at)) {
+            Ok(()) => Ok(true),
+            // Devices with larger blocks, and file systems that report only at the first write that direct I/O
+            // is not supported.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                tracing::info!(segment = %id,
+                    "the file system does not support direct writes; writing through the page cache");
+                *direct = None;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes `blocks` at `offset` through `direct`; after a short write that ended within a block, the rest
     /// through `file`.
-    pub(super) fn write_blocks(
+    fn write_blocks(
         &self,
         direct: &File,
         file: &File,

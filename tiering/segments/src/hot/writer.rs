@@ -472,7 +472,8 @@ fn write_batch(
         });
         offset += bytes as u64;
     }
-    if !write_direct(disk, segment, pieces(batch, heads, locations))? {
+    let WritableSegment { id, file, direct, synced_bytes, .. } = &mut *segment;
+    if !disk.append_direct(direct, file, *id, *synced_bytes, pieces(batch, heads, locations))? {
         write_cached(disk, segment, pieces(batch, heads, locations))?;
     }
     Ok(offset)
@@ -525,29 +526,6 @@ fn pieces<'a>(
         rest = behind;
         [head, &pending.data.stored[..]]
     })
-}
-
-/// Writes `pieces` with direct I/O, if the segment is written that way; returns true if it is.
-fn write_direct<'a>(
-    disk: &SegmentDisk,
-    segment: &mut WritableSegment,
-    pieces: impl Iterator<Item = &'a [u8]>,
-) -> io::Result<bool> {
-    let (file, id) = (&segment.file, segment.id);
-    let Some(direct) = &mut segment.direct else { return Ok(false) };
-    assert_eq!(direct.end(), segment.synced_bytes, "direct writes continue at the synced length");
-    match direct.append(pieces, |direct, blocks, at| disk.write_blocks(direct, file, id, blocks, at)) {
-        Ok(()) => Ok(true),
-        // Devices with larger blocks, and file systems that report only at the first write that direct I/O is
-        // not supported.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            tracing::info!(segment = %id,
-                "the file system does not support direct writes; writing through the page cache");
-            segment.direct = None;
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Writes `pieces` after the segment's synced length, through the page cache.

@@ -3,7 +3,8 @@
 //! A stream of the writer creates the file, never over another one, and is the right to append to it. Frames
 //! are written in order, all that have arrived with one call, and synced once; the answers are the synced
 //! lengths. Meanwhile the next frames are read. A stream has at most [`BUFFERED_BYTES_MAX`] and a piece of
-//! the network in memory, with those that are being written.
+//! the network in memory, with those that are being written. Segments of a single body are written with
+//! direct I/O as on the node of their writer, from a buffer that exists during a write.
 //!
 //! The replica ends with the stream, with a frame that is damaged or continues elsewhere, with an error of
 //! the disk, and when it is closed. Nothing is written to it afterwards, and the file stays as it is. Space
@@ -27,6 +28,7 @@ use mlgw_formats::format_error::FormatError;
 use mlgw_formats::schema::{SegmentClass, SegmentState};
 use mlgw_formats::segment_calls::OpenReplica;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -38,6 +40,7 @@ use crate::fair::{DiskQueue, Lane};
 use crate::flash::{FlashBudget, FlashWriteCause};
 use crate::hot::admission::AppendReservation;
 use crate::hot::compaction::Compaction;
+use crate::hot::direct::DirectFile;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::SegmentDisk;
 use crate::hot::file_names::segment_file_name;
@@ -132,6 +135,8 @@ impl HotTier {
         })?;
         let created = disk.clone();
         let file = blocking(move || created.create(creation)).await?;
+        let direct = Mutex::new(disk.disk.direct(&disk.header));
+        let file = Arc::new(FollowedFile { file, direct });
         let replica = right.0.clone();
         let task = FollowTask {
             right,
@@ -244,11 +249,11 @@ impl FollowerDisk {
         if has_room() { Ok(()) } else { Err(ReplicaRefused::NoRoom) }
     }
 
-    fn create(&self, creation: FileCallInProgress) -> Result<Arc<File>, ReplicaRefused> {
+    fn create(&self, creation: FileCallInProgress) -> Result<File, ReplicaRefused> {
         match self.disk.create(&self.header) {
             Ok(file) => {
                 creation.succeed(SEGMENT_HEADER_BYTES);
-                Ok(Arc::new(file))
+                Ok(file)
             }
             Err(error) => {
                 creation.fail(&error.to_string());
@@ -262,7 +267,7 @@ impl FollowerDisk {
     }
 
     /// Writes a batch at `at`, and syncs it.
-    fn store(&self, file: &File, call: FileCallInProgress, at: u64, batch: &[Bytes]) {
+    fn store(&self, file: &FollowedFile, call: FileCallInProgress, at: u64, batch: &[Bytes]) {
         match self.write_and_sync(file, at, batch) {
             Ok(end) => call.succeed(end),
             Err(error) => {
@@ -272,7 +277,7 @@ impl FollowerDisk {
         }
     }
 
-    fn write_and_sync(&self, file: &File, at: u64, batch: &[Bytes]) -> io::Result<u64> {
+    fn write_and_sync(&self, file: &FollowedFile, at: u64, batch: &[Bytes]) -> io::Result<u64> {
         let (segment, bytes) = (self.header.id, length_of(batch));
         // The primary has accepted these bytes. New segments are refused earlier, while there is more space.
         let reserve = match self.is_background {
@@ -281,20 +286,53 @@ impl FollowerDisk {
         };
         let reserved = reserve(&self.space, bytes).ok_or(io::ErrorKind::StorageFull)?;
         let slot = self.queue.acquire_blocking(self.lane, bytes);
-        let mut end = at;
-        for pieces in batch.chunks(2 * WRITE_RECORDS_MAX) {
-            let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-            self.disk.write(file, segment, &mut slices, end)?;
-            end += length_of(pieces);
+        if !self.write_direct(file, at, batch)? {
+            self.write_cached(&file.file, at, batch)?;
         }
         let sync = if self.is_synced_always { SegmentDisk::sync_always } else { SegmentDisk::sync };
-        sync(&self.disk, file, segment)?;
+        sync(&self.disk, &file.file, segment)?;
         drop(slot);
         reserved.transfer_to_writer();
         self.space.finish(bytes);
         self.flash.record_write(self.cause, bytes);
-        Ok(end)
+        Ok(at + bytes)
     }
+
+    /// Writes a batch with direct I/O, if the segment is written that way; returns true if it is.
+    fn write_direct(&self, file: &FollowedFile, at: u64, batch: &[Bytes]) -> io::Result<bool> {
+        let mut direct = file.direct.lock();
+        let pieces = batch.iter().map(|piece| &piece[..]);
+        let written = self.disk.append_direct(&mut direct, &file.file, self.header.id, at, pieces)?;
+        // There may be more replicas than buffers of this size have room in memory.
+        if let Some(direct) = &mut *direct {
+            direct.release_buffer();
+        }
+        Ok(written)
+    }
+
+    /// Writes a batch through the page cache.
+    fn write_cached(&self, file: &File, mut at: u64, batch: &[Bytes]) -> io::Result<()> {
+        for pieces in batch.chunks(2 * WRITE_RECORDS_MAX) {
+            let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            self.disk.write(file, self.header.id, &mut slices, at)?;
+            at += length_of(pieces);
+        }
+        Ok(())
+    }
+
+    /// Cuts off the padding of the last block after the clean end of a stream.
+    fn trim(&self, file: &FollowedFile) {
+        if let Some(direct) = &*file.direct.lock() {
+            SegmentDisk::trim_padding(&file.file, self.header.id, direct.end());
+        }
+    }
+}
+
+/// The file of a replica. One write at a time uses it.
+struct FollowedFile {
+    file: File,
+    /// The same file for direct I/O, if it is written that way.
+    direct: Mutex<Option<DirectFile>>,
 }
 
 fn length_of(pieces: &[Bytes]) -> u64 {
@@ -322,7 +360,7 @@ impl BufferedBytes {
 struct FollowTask {
     right: AppendRight,
     disk: Arc<FollowerDisk>,
-    file: Arc<File>,
+    file: Arc<FollowedFile>,
     frames: ReplicaBytes,
     decoder: AppendDecoder,
     compaction: Arc<Compaction>,
@@ -340,7 +378,12 @@ impl FollowTask {
     async fn run(mut self) {
         let segment = self.right.0.segment;
         match self.follow().await {
-            Ok(()) => self.right.0.complete(),
+            Ok(()) => {
+                let (disk, file) = (self.disk.clone(), self.file.clone());
+                // Only the space of the padding depends on it.
+                let _ = tokio::task::spawn_blocking(move || disk.trim(&file)).await;
+                self.right.0.complete();
+            }
             Err(fault) => {
                 tracing::info!(%segment, fault, "the replica of an open segment ends");
                 self.right.0.end(&fault);

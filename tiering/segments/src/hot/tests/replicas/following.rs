@@ -29,6 +29,7 @@ const WRITER: NodeId = NodeId(1);
 /// A segment that the map of the follower has not seen yet.
 const SEGMENT: SegmentId = SegmentId(1 << 40);
 const EIO: i32 = 5;
+const EINVAL: i32 = 22;
 
 /// Counts calls, and holds syncs while its gate is closed.
 #[derive(Default)]
@@ -42,7 +43,7 @@ struct SyncGate {
     is_closed: bool,
     waiting: usize,
     writes: usize,
-    fails: Option<FileCall>,
+    fails: Option<(FileCall, i32)>,
 }
 
 impl GatedDisk {
@@ -52,7 +53,11 @@ impl GatedDisk {
     }
 
     fn fail(&self, call: FileCall) {
-        self.gate.lock().fails = Some(call);
+        self.fail_with(call, EIO);
+    }
+
+    fn fail_with(&self, call: FileCall, errno: i32) {
+        self.gate.lock().fails = Some((call, errno));
     }
 
     fn waiting(&self) -> usize {
@@ -67,9 +72,8 @@ impl GatedDisk {
 impl Intercept for GatedDisk {
     fn before(&self, call: FileCall, _segment: Option<SegmentId>) -> InterceptAction {
         let mut gate = self.gate.lock();
-        if gate.fails == Some(call) {
-            gate.fails = None;
-            return InterceptAction::Fail(EIO);
+        if let Some((_, errno)) = gate.fails.take_if(|(of, _)| *of == call) {
+            return InterceptAction::Fail(errno);
         }
         if call == FileCall::Write {
             gate.writes += 1;
@@ -128,8 +132,12 @@ impl FollowerNode {
     }
 
     async fn open_segment(&self, segment: SegmentId) -> Result<WriterStream, ReplicaRefused> {
+        self.open_of(&header(segment)).await
+    }
+
+    async fn open_of(&self, header: &SegmentHeader) -> Result<WriterStream, ReplicaRefused> {
         let (frames, received) = frames();
-        let answers = self.tier.open_replica(WRITER, &open_request(&header(segment)), received).await?;
+        let answers = self.tier.open_replica(WRITER, &open_request(header), received).await?;
         let mut stream = WriterStream { frames, answers, end: SEGMENT_HEADER_BYTES, records: Vec::new() };
         assert_eq!(stream.length().await.unwrap(), SEGMENT_HEADER_BYTES);
         Ok(stream)
@@ -271,6 +279,46 @@ async fn lengths_are_acknowledged_after_the_sync_and_space_and_flash_are_charged
     let bytes = stream.records.len() as u64;
     assert_eq!(follower.tier.metrics().used_bytes, bytes);
     assert_eq!(follower.tier.flash().written()[0].1, bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_segment_of_a_single_body_is_written_in_blocks_and_trimmed_at_the_end_of_its_stream() {
+    let own = SegmentHeader { class: SegmentClass::Own, ..header(SEGMENT) };
+    for is_closed in [true, false] {
+        let follower = FollowerNode::new().await;
+        let mut stream = follower.open_of(&own).await.unwrap();
+        for length in [1000, 3 << 20, 70] {
+            stream.send(length);
+            stream.all_synced().await;
+            let bytes = follower.bytes();
+            assert_eq!(bytes.len() as u64, stream.end.next_multiple_of(4096), "whole blocks");
+            let (file, padding) = bytes.split_at(stream.end as usize);
+            assert!(file == [&own.encode()[..], &stream.records[..]].concat());
+            assert!(padding.iter().all(|byte| *byte == 0));
+        }
+        if is_closed {
+            assert_eq!(follower.close().await, whole(stream.end), "padding is not uncertain");
+            continue;
+        }
+        let (unused, _) = frames();
+        drop(std::mem::replace(&mut stream.frames, unused));
+        assert!(stream.answers.next().await.is_none());
+        assert_eq!(follower.bytes().len() as u64, stream.end);
+        assert_eq!(follower.close().await, whole(stream.end));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_without_direct_io_is_written_through_the_page_cache() {
+    let follower = FollowerNode::new().await;
+    let own = SegmentHeader { class: SegmentClass::Own, ..header(SEGMENT) };
+    let mut stream = follower.open_of(&own).await.unwrap();
+    follower.disk.fail_with(FileCall::Write, EINVAL);
+    for length in [5000, 300_000] {
+        stream.send(length);
+        stream.all_synced().await;
+        assert!(follower.bytes() == [&own.encode()[..], &stream.records[..]].concat());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
