@@ -1,5 +1,6 @@
 //! Calls and streams of this node to a peer.
 
+use crate::append_stream::AppendAnswer;
 use crate::body::{Kept, ReceivedBody, SentBody};
 use crate::channel::{Channel, StreamClass};
 use crate::connection::OpenConnection;
@@ -7,7 +8,7 @@ use crate::counters::Raised;
 use crate::error::{CallError, NotSent, UnknownOutcome};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
-use crate::exclusive_dial::take_or_dial;
+use crate::exclusive_dial::{take_or_dial, take_or_wait};
 use crate::frames::{AnswerStatus, RequestFrame, RequestTarget};
 use crate::peer::PeerState;
 use crate::redial::connection;
@@ -112,6 +113,11 @@ pub(crate) async fn open(
     {
         return path.open(exclusive, stream, Box::new(kept)).await;
     }
+    if stream.class == StreamClass::Append
+        && let Some(connection) = path.own_connection().await?
+    {
+        return path.open_append(connection, stream, Box::new(kept)).await;
+    }
     let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
     let (accepted, gate) = oneshot::channel();
     let (answer_half, other_half) = oneshot::channel();
@@ -207,6 +213,14 @@ impl<'a> CallPath<'a> {
         Ok(taken.map(|connection| TakenConnection { connection, pool }))
     }
 
+    /// Takes or makes an exclusive connection, which does not return to the others; `None` if that is not
+    /// possible.
+    async fn own_connection(&self) -> Result<Option<ExclusiveConnection>, CallError> {
+        let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
+        let until = Instant::now() + self.deadline.saturating_duration_since(Instant::now()) / 2;
+        Ok(take_or_wait(self.state, &self.peer, self.channel, &beside, until).await)
+    }
+
     /// Sends a call on an exclusive connection.
     async fn call(&self, taken: TakenConnection, service: u16, body: Bytes) -> Result<Bytes, CallError> {
         let TakenConnection { mut connection, pool } = taken;
@@ -237,6 +251,22 @@ impl<'a> CallPath<'a> {
             }
         };
         let body = ExclusiveBody::new(connection, pool, kept).boxed_unsync();
+        Ok(StreamAnswer { head, body })
+    }
+
+    /// Opens a stream of appends on an exclusive connection of its own. The body of the answer has `kept` until
+    /// it ends.
+    async fn open_append(
+        &self,
+        mut connection: ExclusiveConnection,
+        stream: OutgoingStream,
+        kept: Kept,
+    ) -> Result<StreamAnswer, CallError> {
+        let request = self.request(RequestTarget::Append, stream.service, stream.head);
+        let answer = connection.ask(&request, self.deadline).await;
+        let (status, bytes) = answer.map_err(|reason| self.unknown(reason))?;
+        let head = self.answer_of(status, bytes)?;
+        let body = AppendAnswer::new(connection, stream.body, kept).boxed_unsync();
         Ok(StreamAnswer { head, body })
     }
 

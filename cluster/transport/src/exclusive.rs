@@ -136,6 +136,18 @@ impl ExclusivePool {
         Some(CountedConnection(self.clone()))
     }
 
+    /// A connection that is about to be made beside other dials; `None` if the limit is reached, or while
+    /// dials fail.
+    pub(crate) fn begin_own_dial(self: &Arc<Self>) -> Option<CountedConnection> {
+        let mut state = self.state.lock();
+        let waits = state.redial_at.is_some_and(|at| Instant::now() < at);
+        if state.is_closed || waits || state.count >= PEER_EXCLUSIVE_MAX {
+            return None;
+        }
+        state.count += 1;
+        Some(CountedConnection(self.clone()))
+    }
+
     /// Ends a dial that made a connection, or that was given up.
     pub(crate) fn end_dial(&self) {
         let mut state = self.state.lock();

@@ -3,10 +3,10 @@
 use crate::body::Kept;
 use crate::error::PeerBodyError;
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
-use crate::framed_io::OUTBOX_BYTES_MAX;
+use crate::framed_io::FramedIo;
 use crate::frames::{DATA_BYTES_MAX, Frame as WireFrame, FrameKind, put_frame};
 use crate::service::PeerBody;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ impl ExclusiveBody {
     }
 }
 
-fn poll_piece(
+/// The next piece of the body of an answer; `None` at its end.
+pub(crate) fn poll_piece(
     connection: &mut ExclusiveConnection,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, PeerBodyError>> {
@@ -75,28 +76,31 @@ impl Body for ExclusiveBody {
 /// Adds pieces of a body to what is to be sent, and its end. Ready when the body has ended or failed; pending
 /// without a wake-up if enough is to be sent.
 pub(crate) fn poll_add(
-    outbox: &mut BytesMut,
+    io: &mut FramedIo,
     body: &mut Option<PeerBody>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<(), PeerBodyError>> {
     while let Some(left) = body {
-        if outbox.len() >= OUTBOX_BYTES_MAX {
+        if io.is_full() {
             return Poll::Pending;
         }
         match ready!(Pin::new(left).poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                // Trailers are not part of a body.
-                let piece = frame.into_data().unwrap_or_default();
-                for part in piece.chunks(DATA_BYTES_MAX) {
-                    put_frame(outbox, FrameKind::Data, &[part]);
-                }
-            }
+            Some(Ok(frame)) => io.put_data(data_of(frame)?),
             Some(Err(error)) => return Poll::Ready(Err(error)),
             None => {
-                put_frame(outbox, FrameKind::End, &[]);
+                put_frame(&mut io.outbox, FrameKind::End, &[]);
                 *body = None;
             }
         }
     }
     Poll::Ready(Ok(()))
+}
+
+/// The data of a frame of a body; trailers are not part of a body.
+pub(crate) fn data_of(frame: Frame<Bytes>) -> Result<Bytes, PeerBodyError> {
+    let data = frame.into_data().unwrap_or_default();
+    match data.len() <= DATA_BYTES_MAX {
+        true => Ok(data),
+        false => Err(PeerBodyError::Failed(format!("a piece of a body has {} bytes", data.len()))),
+    }
 }

@@ -11,7 +11,7 @@ use crate::handshake::{BadHandshake, HandshakeRefusal, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts};
 use crate::peer::{ConnectionKind, PeerState};
 use crate::state::TransportState;
-use mlgw_common::time::timeout;
+use mlgw_common::time::{Instant, timeout, timeout_at};
 use std::io;
 use std::sync::Arc;
 
@@ -42,26 +42,54 @@ struct ExclusiveDial {
     counted: CountedConnection,
 }
 
+/// Takes an idle connection, or makes one within the time of `deadline`; `None` if that is not possible.
+pub(crate) async fn take_or_wait(
+    state: &Arc<TransportState>,
+    peer: &Arc<PeerState>,
+    channel: Channel,
+    beside: &Arc<OpenConnection>,
+    deadline: Instant,
+) -> Option<ExclusiveConnection> {
+    if let Some(taken) = beside.exclusive.take() {
+        return Some(taken);
+    }
+    let counted = beside.exclusive.begin_own_dial()?;
+    let (state, peer, beside) = (state.clone(), peer.clone(), beside.clone());
+    let dial = ExclusiveDial { state, peer, channel, beside, counted };
+    timeout_at(deadline, dial.connect()).await.ok()?.ok()?
+}
+
 impl ExclusiveDial {
     async fn run(self) {
-        let (pool, beside) = (self.counted.pool().clone(), self.beside.clone());
-        let ended = self.state.ended.clone();
+        let (pool, node) = (self.counted.pool().clone(), self.peer.node);
+        match self.connect().await {
+            Ok(connection) => {
+                connection.into_iter().for_each(|connection| pool.put(connection));
+                pool.end_dial();
+            }
+            // Requests go over HTTP/2.
+            Err(error) => {
+                tracing::debug!(%node, %error, "cannot make an exclusive connection to a node");
+                pool.fail_dial();
+            }
+        }
+    }
+
+    /// Returns `None` if the shared connection ends meanwhile, or this node stops.
+    async fn connect(self) -> Result<Option<ExclusiveConnection>, DialError> {
+        let (beside, ended) = (self.beside.clone(), self.state.ended.clone());
         let dialed = tokio::select! {
             dialed = timeout(DIAL_LIMIT, self.dial()) => dialed,
-            () = beside.cancel.cancelled() => return pool.end_dial(),
-            () = ended.cancelled() => return pool.end_dial(),
+            () = beside.cancel.cancelled() => return Ok(None),
+            () = ended.cancelled() => return Ok(None),
         };
-        let error = match dialed {
-            Ok(Ok(connection)) => {
-                pool.put(connection);
-                return pool.end_dial();
+        match dialed {
+            Ok(connection) => connection.map(Some),
+            Err(_) => {
+                let cause = no_answer(DIAL_LIMIT);
+                Err(DialError::Unreachable { address: beside.address.clone(), cause })
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => no_answer(DIAL_LIMIT),
-        };
-        // Requests go over HTTP/2.
-        tracing::debug!(node = %beside.node, error, "cannot make an exclusive connection to a node");
-        pool.fail_dial();
+        }
     }
 
     async fn dial(self) -> Result<ExclusiveConnection, DialError> {

@@ -4,12 +4,15 @@
 //! but a short hello is read until then. The limit of requests is that of connections, because each has one
 //! request at a time.
 //!
+//! A stream of appends is the last request of its connection ([`append_stream`]).
+//!
 //! At a stop the peer gets a goodbye, and what it sent before it could read that is still served.
 
+use crate::append_stream;
 use crate::channel::StreamClass;
 use crate::error::ServiceRefusal;
 use crate::exclusive_body::poll_add;
-use crate::framed_io::{Duplex, FramedIo, OUTBOX_BYTES_MAX};
+use crate::framed_io::{Duplex, FramedIo};
 use crate::frames::{
     AnswerStatus, Frame, FrameKind, ReceivedFrames, RequestFrame, RequestTarget, put_answer, put_frame,
 };
@@ -45,6 +48,9 @@ async fn serve_requests(mut io: FramedIo, inbound: &InboundConnection) -> Option
     io.receive(ReceivedFrames::Requests);
     loop {
         let request = next_request(&mut io, inbound).await?;
+        if request.target == RequestTarget::Append {
+            return append_stream::serve(io, inbound, session, request).await;
+        }
         answer_request(&mut io, inbound, session, request).await?;
         io.shrink();
     }
@@ -119,12 +125,14 @@ async fn answer_request(
                 Err(refusal) => put_refusal(io, refusal),
             }
         }
-        RequestTarget::Stream => put_answer(&mut io.outbox, AnswerStatus::NotUnderstood, &[]),
+        RequestTarget::Stream | RequestTarget::Append => {
+            put_answer(&mut io.outbox, AnswerStatus::NotUnderstood, &[]);
+        }
     }
     io.send().await.ok()
 }
 
-fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
+pub(crate) fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
     put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
 }
 
@@ -132,7 +140,7 @@ fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
 /// the connection and cuts the body off, or if the peer gives up.
 async fn send_body(io: &mut FramedIo, body: PeerBody) -> Option<()> {
     let (head_bytes, mut body) = (io.outbox.len(), Some(body));
-    let begun = poll_fn(|cx| match poll_add(&mut io.outbox, &mut body, cx) {
+    let begun = poll_fn(|cx| match poll_add(io, &mut body, cx) {
         Poll::Ready(added) => Poll::Ready(added.ok()),
         Poll::Pending if io.outbox.len() > head_bytes => Poll::Ready(Some(())),
         Poll::Pending => poll_closed(io, cx).map(|()| None),
@@ -151,10 +159,10 @@ fn poll_closed(io: &mut FramedIo, cx: &mut Context<'_>) -> Poll<()> {
 /// Sends the rest of the body of an answer, as [`send_body`].
 fn poll_send_body(io: &mut FramedIo, body: &mut Option<PeerBody>, cx: &mut Context<'_>) -> Poll<Option<()>> {
     loop {
-        if let Poll::Ready(Err(_)) = poll_add(&mut io.outbox, body, cx) {
+        if let Poll::Ready(Err(_)) = poll_add(io, body, cx) {
             return Poll::Ready(None);
         }
-        let is_full = io.outbox.len() >= OUTBOX_BYTES_MAX;
+        let is_full = io.is_full();
         match ready!(io.poll_send(cx)) {
             Err(_) => return Poll::Ready(None),
             Ok(()) if body.is_none() => return Poll::Ready(Some(())),

@@ -1,19 +1,24 @@
 //! A byte stream with frames in both directions.
 //!
-//! One task uses it. Nothing is sent or received in the background.
+//! Nothing is sent or received in the background. One task uses it, except for a stream of appends: there one
+//! task receives, and another one sends.
 
-use crate::frames::{Frame, FrameDecoder, ReceivedFrames};
-use bytes::{Buf as _, BytesMut};
+use crate::frames::{Frame, FrameDecoder, FrameKind, ReceivedFrames, put_data_head, put_frame};
+use bytes::{Buf as _, Bytes, BytesMut};
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Room for the bytes of one read.
+/// Room for the bytes of one read: a request or an answer about a small object.
 const READ_BYTES: usize = 8 << 10;
+/// Room for the bytes of one read of the body of appends: a record of TLS, and the beginning of the next.
+const READ_BYTES_OF_BODY: usize = 32 << 10;
 /// Bytes to be sent from which nothing is added.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 64 << 10;
+/// Size from which data is not copied before it is sent.
+const LARGE_DATA_BYTES: usize = 32 << 10;
 
 /// A connection in both directions.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -25,19 +30,46 @@ pub(crate) struct FramedIo {
     io: Box<dyn Duplex>,
     decoder: FrameDecoder,
     inbox: BytesMut,
+    /// Room for the bytes of one read.
+    read_bytes: usize,
     /// Frames to be sent.
     pub(crate) outbox: BytesMut,
+    /// Data to be sent after the outbox, whose last frame has its head.
+    large: Bytes,
 }
 
 impl FramedIo {
     pub(crate) fn new(io: impl Duplex + 'static) -> Self {
         let (inbox, outbox) = (BytesMut::new(), BytesMut::new());
-        Self { io: Box::new(io), decoder: FrameDecoder::default(), inbox, outbox }
+        let (decoder, read_bytes, large) = (FrameDecoder::default(), READ_BYTES, Bytes::new());
+        Self { io: Box::new(io), decoder, inbox, read_bytes, outbox, large }
     }
 
     /// Receives only these frames from now on; a hello at first.
     pub(crate) const fn receive(&mut self, frames: ReceivedFrames) {
         self.decoder.receive(frames);
+        self.read_bytes = match frames {
+            ReceivedFrames::Body => READ_BYTES_OF_BODY,
+            ReceivedFrames::Hello | ReceivedFrames::Requests | ReceivedFrames::Answers => READ_BYTES,
+        };
+    }
+
+    /// Adds data to what is to be sent. Only while [`Self::is_full`] is false.
+    pub(crate) fn put_data(&mut self, data: Bytes) {
+        debug_assert!(self.large.is_empty(), "nothing follows large data before it is sent");
+        if data.len() < LARGE_DATA_BYTES {
+            if !data.is_empty() {
+                put_frame(&mut self.outbox, FrameKind::Data, &[&data]);
+            }
+            return;
+        }
+        put_data_head(&mut self.outbox, data.len());
+        self.large = data;
+    }
+
+    /// True if nothing more is added to what is to be sent.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.large.is_empty() || self.outbox.len() >= OUTBOX_BYTES_MAX
     }
 
     /// Returns the next frame; `None` at the end of the connection.
@@ -54,28 +86,37 @@ impl FramedIo {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut read = [0; READ_BYTES];
-        let mut buffer = ReadBuf::new(&mut read);
-        ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
-        self.inbox.extend_from_slice(buffer.filled());
-        Poll::Ready(Ok(buffer.filled().len()))
+        let arrived = self.inbox.len();
+        self.inbox.resize(arrived + self.read_bytes, 0);
+        let mut buffer = ReadBuf::new(&mut self.inbox[arrived..]);
+        let polled = Pin::new(&mut self.io).poll_read(cx, &mut buffer);
+        let read = buffer.filled().len();
+        self.inbox.truncate(arrived + read);
+        if self.inbox.is_empty() {
+            // A connection that waits has no memory.
+            self.inbox = BytesMut::new();
+        }
+        polled.map_ok(|()| read)
     }
 
     /// Sends everything that is to be sent.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.outbox.is_empty() {
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.outbox))?;
+        while !self.outbox.is_empty() || !self.large.is_empty() {
+            let slices = [IoSlice::new(&self.outbox), IoSlice::new(&self.large)];
+            let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, &slices))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.outbox.advance(written);
+            let of_outbox = written.min(self.outbox.len());
+            self.outbox.advance(of_outbox);
+            self.large.advance(written - of_outbox);
         }
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
     /// Frees what is kept for further frames. Nothing is lost between two requests.
     pub(crate) fn shrink(&mut self) {
-        if self.inbox.is_empty() && self.outbox.is_empty() {
+        if self.inbox.is_empty() && self.outbox.is_empty() && self.large.is_empty() {
             (self.inbox, self.outbox) = (BytesMut::new(), BytesMut::new());
         }
     }

@@ -2,9 +2,11 @@
 //! Pure.
 //!
 //! Both sides send a hello first. Then the dialing side sends a request, and the other one an answer. That is
-//! complete for a call. For a stream, whose request has no body, the data of its body follows, and an end: a
-//! body without its end was cut off. The next request follows the end of the answer. The accepting side sends
-//! a goodbye before it closes the connection, and still answers a request that crosses it.
+//! complete for a call. For a stream, the data of its body follows, and an end: a body without its end was cut
+//! off. The next request follows the end of the answer. Only the request of appends has a body: data and an
+//! end, which the dialing side sends after the head of the answer; it is the last request of its connection.
+//! The accepting side sends a goodbye before it closes the connection, and still answers a request that
+//! crosses it.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX};
@@ -16,7 +18,7 @@ pub(crate) const FRAME_HEAD_BYTES: usize = 5;
 const REQUEST_HEAD_BYTES: usize = 7;
 const ANSWER_HEAD_BYTES: usize = 1;
 /// Maximum number of bytes in one frame of data.
-pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+pub(crate) const DATA_BYTES_MAX: usize = PEER_CALL_BYTES_MAX;
 
 /// Kind of a frame, by its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +56,13 @@ pub(crate) enum RequestTarget {
     Call = 0,
     /// The stream of a client's request, which has no body; its bytes are the head.
     Stream = 1,
+    /// A stream of appends, whose body follows the answer; its bytes are the head.
+    Append = 2,
 }
 
 impl RequestTarget {
     fn of(number: u8) -> Option<Self> {
-        [Self::Call, Self::Stream].into_iter().find(|target| *target as u8 == number)
+        [Self::Call, Self::Stream, Self::Append].into_iter().find(|target| *target as u8 == number)
     }
 }
 
@@ -132,6 +136,13 @@ pub(crate) fn put_frame(out: &mut BytesMut, kind: FrameKind, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
+/// Appends the head of a frame of data.
+pub(crate) fn put_data_head(out: &mut BytesMut, bytes: usize) {
+    assert!((1..=DATA_BYTES_MAX).contains(&bytes), "data has bytes, and no more than a frame");
+    out.put_u8(FrameKind::Data as u8);
+    out.put_u32(u32::try_from(bytes).unwrap_or(u32::MAX));
+}
+
 /// Appends a request.
 pub(crate) fn put_request(out: &mut BytesMut, request: &RequestFrame) {
     let mut head = [0; REQUEST_HEAD_BYTES];
@@ -158,6 +169,8 @@ pub(crate) enum ReceivedFrames {
     Requests,
     /// Answers and what follows them, on the dialing side.
     Answers,
+    /// The body of appends, on the accepting side.
+    Body,
 }
 
 impl ReceivedFrames {
@@ -165,6 +178,7 @@ impl ReceivedFrames {
         match self {
             Self::Hello => matches!(kind, FrameKind::Hello),
             Self::Requests => matches!(kind, FrameKind::Request),
+            Self::Body => matches!(kind, FrameKind::Data | FrameKind::End),
             Self::Answers => {
                 matches!(kind, FrameKind::Answer | FrameKind::Data | FrameKind::End | FrameKind::Goodbye)
             }
@@ -229,12 +243,13 @@ impl FrameDecoder {
 
 /// Reads the frames that one side receives from bytes that arrive in pieces of this length, up to the first
 /// bytes that are none, and returns them encoded again, data without heads. `side` is 0 for hellos, 1 for
-/// requests, and otherwise for answers. For fuzzing.
+/// requests, 2 for bodies of appends, and otherwise for answers. For fuzzing.
 #[must_use]
 pub fn read_frames(side: u8, bytes: &[u8], piece: usize) -> Vec<u8> {
     let received = match side {
         0 => ReceivedFrames::Hello,
         1 => ReceivedFrames::Requests,
+        2 => ReceivedFrames::Body,
         _ => ReceivedFrames::Answers,
     };
     let (mut decoder, mut inbox) = (FrameDecoder { received, data_left: 0 }, BytesMut::new());
@@ -281,22 +296,22 @@ fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
 mod tests {
     use super::{
         AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, ReceivedFrames, RequestFrame,
-        RequestTarget, put_frame, put_request, read_frames,
+        RequestTarget, put_request, read_frames,
     };
     use bytes::{Bytes, BytesMut};
     use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX};
     use proptest::prelude::*;
     use std::time::Duration;
 
-    const SIDES: [ReceivedFrames; 3] =
-        [ReceivedFrames::Hello, ReceivedFrames::Requests, ReceivedFrames::Answers];
+    const SIDES: [ReceivedFrames; 4] =
+        [ReceivedFrames::Hello, ReceivedFrames::Requests, ReceivedFrames::Answers, ReceivedFrames::Body];
 
     fn some_bytes() -> impl Strategy<Value = Bytes> {
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from)
     }
 
     fn frames(of: ReceivedFrames) -> BoxedStrategy<Frame> {
-        let request = (0..2_u8, any::<u16>(), any::<u32>(), some_bytes());
+        let request = (0..3_u8, any::<u16>(), any::<u32>(), some_bytes());
         let request = request.prop_map(|(target, service, wait_ms, bytes)| {
             let wait = Duration::from_millis(u64::from(wait_ms));
             Frame::Request(RequestFrame { target: RequestTarget::of(target).unwrap(), service, wait, bytes })
@@ -310,6 +325,7 @@ mod tests {
             ReceivedFrames::Answers => {
                 prop_oneof![answer, data, Just(Frame::End), Just(Frame::Goodbye)].boxed()
             }
+            ReceivedFrames::Body => prop_oneof![data, Just(Frame::End)].boxed(),
         }
     }
 
@@ -359,7 +375,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_frames_or_an_error_whatever_pieces_they_come_in(
-            side in 0..3_u8,
+            side in 0..4_u8,
             bytes in prop::collection::vec(prop_oneof![0..8_u8, any::<u8>()], 0..400),
             piece in 1..400_usize,
         ) {
@@ -375,7 +391,7 @@ mod tests {
         let head = |kind: FrameKind, length: usize| {
             [&[kind as u8][..], &u32::try_from(length).unwrap().to_be_bytes()].concat()
         };
-        let [hello, requests, answers] = SIDES;
+        let [hello, requests, answers, body] = SIDES;
         for (of, kind, most) in [
             (hello, FrameKind::Hello, HANDSHAKE_BYTES_MAX),
             (requests, FrameKind::Request, PEER_EXCLUSIVE_REQUEST_BYTES_MAX + 7),
@@ -383,13 +399,16 @@ mod tests {
             (answers, FrameKind::End, 0),
         ] {
             assert!(!refused(of, &head(kind, most)) && refused(of, &head(kind, most + 1)), "{kind:?}");
-            for other in SIDES.into_iter().filter(|other| *other != of) {
+            let is_of_bodies = matches!(kind, FrameKind::Data | FrameKind::End);
+            let others = SIDES.into_iter().filter(|other| *other != of);
+            for other in others.filter(|other| *other != body || !is_of_bodies) {
                 assert!(refused(other, &head(kind, most)), "{kind:?} of {other:?}");
             }
         }
+        assert!(!refused(body, &head(FrameKind::Data, 1)) && !refused(body, &head(FrameKind::End, 0)));
         assert!(refused(requests, &[0, 0, 0, 0, 0]) && refused(requests, &[7, 0, 0, 0, 0]));
         assert!(refused(requests, &[2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0]), "a request of 6 bytes");
-        assert!(refused(requests, &[2, 0, 0, 0, 7, 2, 0, 0, 0, 0, 0, 0]), "an unknown target");
+        assert!(refused(requests, &[2, 0, 0, 0, 7, 3, 0, 0, 0, 0, 0, 0]), "an unknown target");
         assert!(refused(answers, &[3, 0, 0, 0, 0]) && refused(answers, &[3, 0, 0, 0, 1, 4]));
         assert!(refused(answers, &[4, 0, 0, 0, 0]), "data without bytes");
     }

@@ -9,6 +9,7 @@
 
 mod accept;
 mod address;
+mod append_stream;
 mod backoff;
 mod body;
 mod channel;
@@ -106,8 +107,8 @@ impl ClusterTransport {
         exchange::call(&self.state, OutgoingCall { node, channel, service, body, deadline }).await
     }
 
-    /// Opens a stream. `body` is polled only after the service of `node` accepted the head. `deadline` is for
-    /// the acceptance; the bodies have none.
+    /// Opens a stream. `body` is polled only after the service of `node` accepted the head; that of appends
+    /// only while the body of the answer is polled. `deadline` is for the acceptance; the bodies have none.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -1,5 +1,6 @@
 //! Tests of transports over loopback, with real TLS: each test starts nodes of a cluster of its own.
 
+mod appends;
 mod calls;
 mod exclusive;
 mod joins;

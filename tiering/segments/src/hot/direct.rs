@@ -61,15 +61,13 @@ impl DirectFile {
 
 /// Bytes of a file, gathered into whole blocks.
 struct DirectBlocks {
-    /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length.
-    /// Empty until the first append, and after a release.
+    /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length. Its
+    /// length is that of what is filled. Without capacity until the first append, and after a release.
     memory: Vec<u8>,
     /// Index at which the aligned part begins.
     aligned: usize,
     /// Offset of the aligned part in the file.
     at: u64,
-    /// Filled bytes of the aligned part.
-    filled: usize,
     /// Content of the file from the offset `at`, while there is no buffer: less than a block.
     rest: Vec<u8>,
 }
@@ -77,12 +75,21 @@ struct DirectBlocks {
 impl DirectBlocks {
     fn new(begins_with: &[u8]) -> Self {
         assert!(begins_with.len() < BLOCK, "a segment begins with less than a block");
-        Self { memory: Vec::new(), aligned: 0, at: 0, filled: 0, rest: begins_with.to_vec() }
+        Self { memory: Vec::new(), aligned: 0, at: 0, rest: begins_with.to_vec() }
     }
 
     fn end(&self) -> u64 {
-        let filled = if self.memory.is_empty() { self.rest.len() } else { self.filled };
+        let filled = if self.has_buffer() { self.filled() } else { self.rest.len() };
         self.at + filled as u64
+    }
+
+    fn has_buffer(&self) -> bool {
+        self.memory.capacity() > 0
+    }
+
+    /// Filled bytes of the aligned part.
+    fn filled(&self) -> usize {
+        self.memory.len() - self.aligned
     }
 
     fn append<'a>(
@@ -93,15 +100,13 @@ impl DirectBlocks {
         self.allocate();
         for mut piece in pieces {
             while !piece.is_empty() {
-                let (now, later) = piece.split_at(piece.len().min(DIRECT_BUFFER_BYTES - self.filled));
-                let from = self.aligned + self.filled;
-                self.memory[from..from + now.len()].copy_from_slice(now);
-                self.filled += now.len();
+                let (now, later) = piece.split_at(piece.len().min(DIRECT_BUFFER_BYTES - self.filled()));
+                self.memory.extend_from_slice(now);
                 piece = later;
-                if self.filled == DIRECT_BUFFER_BYTES {
-                    write(self.aligned_part(self.filled), self.at)?;
-                    self.at += self.filled as u64;
-                    self.filled = 0;
+                if self.filled() == DIRECT_BUFFER_BYTES {
+                    write(&self.memory[self.aligned..], self.at)?;
+                    self.at += DIRECT_BUFFER_BYTES as u64;
+                    self.memory.truncate(self.aligned);
                 }
             }
         }
@@ -110,37 +115,33 @@ impl DirectBlocks {
 
     /// Writes the remaining bytes, padded with zeros, and keeps the last block if it is not full.
     fn write_rest(&mut self, mut write: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<()> {
-        let padded = self.filled.next_multiple_of(BLOCK);
-        if padded == 0 {
+        let filled = self.filled();
+        if filled == 0 {
             return Ok(());
         }
-        self.memory[self.aligned + self.filled..self.aligned + padded].fill(0);
-        write(self.aligned_part(padded), self.at)?;
-        let whole = self.filled - self.filled % BLOCK;
-        let last = self.aligned + whole..self.aligned + self.filled;
-        self.memory.copy_within(last, self.aligned);
+        self.memory.resize(self.aligned + filled.next_multiple_of(BLOCK), 0);
+        write(&self.memory[self.aligned..], self.at)?;
+        let whole = filled - filled % BLOCK;
+        self.memory.copy_within(self.aligned + whole..self.aligned + filled, self.aligned);
+        self.memory.truncate(self.aligned + filled - whole);
         self.at += whole as u64;
-        self.filled -= whole;
         Ok(())
     }
 
-    fn aligned_part(&self, length: usize) -> &[u8] {
-        &self.memory[self.aligned..self.aligned + length]
-    }
-
     fn allocate(&mut self) {
-        if self.memory.is_empty() {
-            self.memory = vec![0; DIRECT_BUFFER_BYTES + BLOCK];
+        if !self.has_buffer() {
+            // Its bytes are written once, and not zeroed before. It never grows.
+            self.memory = Vec::with_capacity(DIRECT_BUFFER_BYTES + BLOCK);
             self.aligned = self.memory.as_ptr().align_offset(BLOCK);
-            self.filled = self.rest.len();
-            self.memory[self.aligned..self.aligned + self.filled].copy_from_slice(&self.rest);
+            self.memory.resize(self.aligned, 0);
+            self.memory.append(&mut self.rest);
         }
     }
 
     fn release(&mut self) {
-        if !self.memory.is_empty() {
-            self.rest = self.aligned_part(self.filled).to_vec();
-            self.memory = Vec::new();
+        if self.has_buffer() {
+            self.rest = self.memory[self.aligned..].to_vec();
+            (self.memory, self.aligned) = (Vec::new(), 0);
         }
     }
 }
@@ -183,7 +184,7 @@ mod tests {
                 prop_assert!(aligned);
                 if is_released {
                     blocks.release();
-                    prop_assert!(blocks.memory.is_empty() && blocks.rest.len() < BLOCK);
+                    prop_assert!(!blocks.has_buffer() && blocks.rest.len() < BLOCK);
                 }
                 prop_assert!(blocks.end() == expected.len() as u64);
             }
