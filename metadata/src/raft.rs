@@ -12,6 +12,7 @@ pub(crate) mod group;
 pub(crate) mod heartbeats;
 #[cfg(test)]
 pub(crate) mod in_process;
+mod last_append;
 mod leader_calls;
 mod leadership;
 mod lease;

@@ -10,12 +10,12 @@ use crate::channel::StreamClass;
 use crate::error::PeerBodyError;
 use crate::exclusive::ExclusiveConnection;
 use crate::exclusive_body::{data_of, poll_add, poll_piece};
-use crate::exclusive_serve::put_refusal;
 use crate::framed_io::FramedIo;
 use crate::frames::{AnswerStatus, Frame as WireFrame, FrameKind, ReceivedFrames, RequestFrame};
 use crate::frames::{put_answer, put_frame};
 use crate::inbound::{InboundConnection, PeerSession};
 use crate::service::{IncomingStream, PeerBody, StreamAnswer};
+use crate::wire::encode_refusal;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
@@ -148,7 +148,10 @@ pub(crate) async fn serve(
             tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
             put_answer(&mut io.lock().outbox, AnswerStatus::Failed, &[]);
         }
-        Err(refusal) => put_refusal(&mut io.lock(), refusal),
+        Err(refusal) => {
+            let refusal = encode_refusal(refusal);
+            put_answer(&mut io.lock().outbox, AnswerStatus::Refused, &refusal);
+        }
     }
     poll_fn(|cx| poll_answer(&io, &mut sent, cx)).await;
     None

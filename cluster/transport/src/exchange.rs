@@ -254,8 +254,8 @@ impl<'a> CallPath<'a> {
         Ok(StreamAnswer { head, body })
     }
 
-    /// Opens a stream of appends on an exclusive connection of its own. The body of the answer has `kept` until
-    /// it ends.
+    /// Opens a stream of appends on an exclusive connection of its own. The body of the answer has `kept`
+    /// until it ends.
     async fn open_append(
         &self,
         mut connection: ExclusiveConnection,

@@ -132,7 +132,7 @@ async fn answer_request(
     io.send().await.ok()
 }
 
-pub(crate) fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
+fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
     put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
 }
 

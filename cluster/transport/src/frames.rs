@@ -2,11 +2,11 @@
 //! Pure.
 //!
 //! Both sides send a hello first. Then the dialing side sends a request, and the other one an answer. That is
-//! complete for a call. For a stream, the data of its body follows, and an end: a body without its end was cut
-//! off. The next request follows the end of the answer. Only the request of appends has a body: data and an
-//! end, which the dialing side sends after the head of the answer; it is the last request of its connection.
-//! The accepting side sends a goodbye before it closes the connection, and still answers a request that
-//! crosses it.
+//! complete for a call. For a stream, the data of its body follows, and an end: a body without its end was
+//! cut off. The next request follows the end of the answer. Only the request of appends has a body: data and
+//! an end, which the dialing side sends after the head of the answer; it is the last request of its
+//! connection. The accepting side sends a goodbye before it closes the connection, and still answers a
+//! request that crosses it.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX};

@@ -5,9 +5,9 @@
 
 use super::answering_voters::AnsweringVoters;
 use super::barrier::Barriers;
-use super::election_clock::LastAppend;
 use super::error::GroupError;
 use super::heartbeats::Heartbeats;
+use super::last_append::LastAppend;
 use super::lease::MemberLease;
 use super::limiter::CommandLimiter;
 use super::log::GroupLog;

@@ -61,8 +61,8 @@ impl DirectFile {
 
 /// Bytes of a file, gathered into whole blocks.
 struct DirectBlocks {
-    /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length. Its
-    /// length is that of what is filled. Without capacity until the first append, and after a release.
+    /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length.
+    /// Its length is that of what is filled. Without capacity until the first append, and after a release.
     memory: Vec<u8>,
     /// Index at which the aligned part begins.
     aligned: usize,

@@ -195,8 +195,8 @@ impl SegmentDisk {
         assert_eq!(open.end(), at, "direct writes continue at the synced length");
         match open.append(pieces, |direct, blocks, at| self.write_blocks(direct, file, id, blocks, at)) {
             Ok(()) => Ok(true),
-            // Devices with larger blocks, and file systems that report only at the first write that direct I/O
-            // is not supported.
+            // Devices with larger blocks, and file systems that report only at the first write that direct
+            // I/O is not supported.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 tracing::info!(segment = %id,
                     "the file system does not support direct writes; writing through the page cache");
