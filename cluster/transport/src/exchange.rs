@@ -28,10 +28,15 @@ use mlgw_common::limits::{
 };
 use mlgw_common::time::{Instant, timeout_at};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Attempts to hand a request to a connection: a connection may close between its choice and its use.
 const ATTEMPTS: usize = 3;
+
+/// Longest time that a stream of appends waits for a connection of its own: a third of the time that its
+/// writer waits for a follower.
+const OWN_CONNECTION_WAIT: Duration = Duration::from_millis(300);
 
 /// A peer and a channel of it, with the time at which the caller stops waiting.
 struct CallPath<'a> {
@@ -217,7 +222,8 @@ impl<'a> CallPath<'a> {
     /// possible.
     async fn own_connection(&self) -> Result<Option<ExclusiveConnection>, CallError> {
         let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
-        let until = Instant::now() + self.deadline.saturating_duration_since(Instant::now()) / 2;
+        // Without it there is time for a shared connection.
+        let until = self.deadline.min(Instant::now() + OWN_CONNECTION_WAIT);
         Ok(take_or_wait(self.state, &self.peer, self.channel, &beside, until).await)
     }
 

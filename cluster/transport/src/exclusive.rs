@@ -2,7 +2,7 @@
 //!
 //! A call, or the stream of a client's request without a body, is short, and there are many. On an exclusive
 //! connection it costs a third of what it costs as a stream of HTTP/2, because its own task writes and reads
-//! the socket. Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while
+//! the socket. A stream of appends takes one for itself ([`crate::append_stream`]). Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while
 //! another one is made, up to [`PEER_EXCLUSIVE_MAX`] for each channel. Large calls go over HTTP/2 too, whose
 //! windows bound the bytes in memory.
 //!
@@ -156,8 +156,13 @@ impl ExclusivePool {
 
     /// Ends a dial that failed: the next one waits.
     pub(crate) fn fail_dial(&self) {
-        let mut state = self.state.lock();
-        (state.is_dialing, state.redial_at) = (false, Some(Instant::now() + REDIAL_PAUSE));
+        self.end_dial();
+        self.pause_dials();
+    }
+
+    /// Makes the next dial wait, because one has failed.
+    pub(crate) fn pause_dials(&self) {
+        self.state.lock().redial_at = Some(Instant::now() + REDIAL_PAUSE);
     }
 
     /// A token for a new connection; it is cancelled with the pool.

@@ -42,7 +42,8 @@ struct ExclusiveDial {
     counted: CountedConnection,
 }
 
-/// Takes an idle connection, or makes one within the time of `deadline`; `None` if that is not possible.
+/// Takes an idle connection, or makes one until `deadline`. `None` if that fails; then the next ones do not
+/// wait for a while.
 pub(crate) async fn take_or_wait(
     state: &Arc<TransportState>,
     peer: &Arc<PeerState>,
@@ -54,9 +55,13 @@ pub(crate) async fn take_or_wait(
         return Some(taken);
     }
     let counted = beside.exclusive.begin_own_dial()?;
-    let (state, peer, beside) = (state.clone(), peer.clone(), beside.clone());
-    let dial = ExclusiveDial { state, peer, channel, beside, counted };
-    timeout_at(deadline, dial.connect()).await.ok()?.ok()?
+    let (state, peer, pool) = (state.clone(), peer.clone(), beside.exclusive.clone());
+    let dial = ExclusiveDial { state, peer, channel, beside: beside.clone(), counted };
+    let Ok(Ok(dialed)) = timeout_at(deadline, dial.connect()).await else {
+        pool.pause_dials();
+        return None;
+    };
+    dialed
 }
 
 impl ExclusiveDial {

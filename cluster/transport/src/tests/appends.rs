@@ -129,7 +129,7 @@ async fn appends_share_a_connection_while_exclusive_ones_cannot_be_made() {
     one.transport.call(TWO, Channel::Log, ECHO, Bytes::new(), late()).await.unwrap();
     let peer = one.transport.state.peer(TWO);
     until(|| peer.link(Channel::Log).opened().is_some_and(|of| of.exclusive.take().is_some())).await;
-    peer.link(Channel::Log).opened().unwrap().exclusive.fail_dial();
+    peer.link(Channel::Log).opened().unwrap().exclusive.pause_dials();
     until(|| exclusive(&one) == 0).await;
     let answer = open(&one, ECHO, body_of("piece")).await.unwrap();
     assert_eq!(exclusive(&one), 0);
