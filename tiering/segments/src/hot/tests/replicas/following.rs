@@ -287,8 +287,8 @@ async fn the_segment_of_a_single_body_is_written_in_blocks_and_trimmed_at_the_en
     for is_closed in [true, false] {
         let follower = FollowerNode::new().await;
         let mut stream = follower.open_of(&own).await.unwrap();
-        for length in [1000, 3 << 20, 70] {
-            stream.send(length);
+        for lengths in [&[1000][..], &[1 << 20; 3], &[70]] {
+            lengths.iter().for_each(|length| stream.send(*length));
             stream.all_synced().await;
             let bytes = follower.bytes();
             assert_eq!(bytes.len() as u64, stream.end.next_multiple_of(4096), "whole blocks");
