@@ -2,9 +2,10 @@
 //!
 //! A call, or the stream of a client's request without a body, is short, and there are many. On an exclusive
 //! connection it costs a third of what it costs as a stream of HTTP/2, because its own task writes and reads
-//! the socket. A stream of appends takes one for itself ([`crate::append_stream`]). Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while
+//! the socket. Connections are kept for the next request. When none is idle, a request goes over HTTP/2 while
 //! another one is made, up to [`PEER_EXCLUSIVE_MAX`] for each channel. Large calls go over HTTP/2 too, whose
-//! windows bound the bytes in memory.
+//! windows bound the bytes in memory. A stream of appends takes a connection for itself
+//! ([`crate::append_stream`]).
 //!
 //! They belong to the connection of HTTP/2 on the same channel, which detects that the peer has gone. When it
 //! has ended they are used no more, and what is in flight on them has as long as a peer that stops gives it.
