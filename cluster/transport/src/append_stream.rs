@@ -1,28 +1,26 @@
 //! Streams of appends on exclusive connections, on both sides: a body in each direction at the same time.
 //!
 //! A stream has a connection of its own, which ends with it. The dialing side sends its body while the body
-//! of the answer is polled: whoever appends waits for the answers. On the accepting side the service reads
-//! the one body in a task of its own while this one sends the other, so both share the connection under a
-//! lock. A body without its end was cut off. Nothing is stored.
+//! of the answer is polled: a writer of a segment always waits for the next synced length. On the accepting
+//! side two tasks share the connection under a lock: the service reads the body of the request, and the task
+//! of the connection sends that of the answer. A body without its end was cut off. Nothing is stored.
 
 use crate::body::Kept;
 use crate::channel::StreamClass;
 use crate::error::PeerBodyError;
 use crate::exclusive::ExclusiveConnection;
-use crate::exclusive_body::{data_of, poll_add, poll_piece};
+use crate::exclusive_body::{data_of, piece_of, poll_add, poll_piece, put_stream_answer};
 use crate::framed_io::FramedIo;
-use crate::frames::{AnswerStatus, Frame as WireFrame, FrameKind, ReceivedFrames, RequestFrame};
-use crate::frames::{put_answer, put_frame};
+use crate::frames::{AnswerStatus, FrameKind, ReceivedFrames, RequestFrame, put_answer, put_frame};
 use crate::inbound::{InboundConnection, PeerSession};
-use crate::service::{IncomingStream, PeerBody, StreamAnswer};
-use crate::wire::encode_refusal;
+use crate::service::{IncomingStream, PeerBody};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
-use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use mlgw_common::time::{Instant, timeout};
 use parking_lot::Mutex;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -89,7 +87,7 @@ impl Body for AppendAnswer {
     }
 }
 
-/// A connection of which one task receives and another one sends.
+/// A connection that two tasks share: one reads from it, the other one writes to it.
 type SharedIo = Arc<Mutex<FramedIo>>;
 
 /// Body of a request for appends that is received.
@@ -108,15 +106,11 @@ impl Body for AppendRequest {
     ) -> Poll<Option<Result<Frame<Bytes>, PeerBodyError>>> {
         let Some(io) = &self.io else { return Poll::Ready(None) };
         let received = ready!(io.lock().poll_frame(cx));
-        let piece = match received {
-            Ok(Some(WireFrame::Data(data))) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-            Ok(Some(WireFrame::End)) => None,
-            Ok(Some(_)) => Some(Err(PeerBodyError::Cut("another frame follows".to_owned()))),
-            Ok(None) => Some(Err(PeerBodyError::Cut("it has no end".to_owned()))),
-            Err(error) => Some(Err(PeerBodyError::Cut(error.to_string()))),
-        };
-        self.io = None;
-        Poll::Ready(piece)
+        let piece = piece_of(received, io::Error::to_string).transpose();
+        if !matches!(piece, Some(Ok(_))) {
+            self.io = None;
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
     }
 }
 
@@ -138,21 +132,8 @@ pub(crate) async fn serve(
     let io = Arc::new(Mutex::new(io));
     let body = AppendRequest { io: Some(io.clone()) }.boxed_unsync();
     let stream = IncomingStream { peer, class, service, head, body, deadline: Instant::now() + wait };
-    let mut sent = None;
-    match timeout(wait, inbound.state().services.stream(stream)).await.ok()? {
-        Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
-            put_answer(&mut io.lock().outbox, AnswerStatus::Answered, &head);
-            sent = Some(body);
-        }
-        Ok(StreamAnswer { head, .. }) => {
-            tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
-            put_answer(&mut io.lock().outbox, AnswerStatus::Failed, &[]);
-        }
-        Err(refusal) => {
-            let refusal = encode_refusal(refusal);
-            put_answer(&mut io.lock().outbox, AnswerStatus::Refused, &refusal);
-        }
-    }
+    let answer = timeout(wait, inbound.state().services.stream(stream)).await.ok()?;
+    let mut sent = put_stream_answer(&mut io.lock(), answer);
     poll_fn(|cx| poll_answer(&io, &mut sent, cx)).await;
     None
 }

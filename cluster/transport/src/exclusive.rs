@@ -126,21 +126,25 @@ impl ExclusivePool {
         drop(idle);
     }
 
-    /// Begins a dial, unless one is in progress or the limit is reached. [`Self::end_dial`] must follow.
+    /// Begins a dial, unless one is in progress or no connection may be added. [`Self::end_dial`] must
+    /// follow.
     pub(crate) fn begin_dial(self: &Arc<Self>) -> Option<CountedConnection> {
         let mut state = self.state.lock();
-        let waits = state.redial_at.is_some_and(|at| Instant::now() < at);
-        if state.is_dialing || state.is_closed || waits || state.count >= PEER_EXCLUSIVE_MAX {
+        if state.is_dialing {
             return None;
         }
-        (state.is_dialing, state.count) = (true, state.count + 1);
-        Some(CountedConnection(self.clone()))
+        let counted = self.count(&mut state)?;
+        state.is_dialing = true;
+        Some(counted)
     }
 
-    /// A connection that is about to be made beside other dials; `None` if the limit is reached, or while
-    /// dials fail.
+    /// Begins a dial for one request, also while others are in progress.
     pub(crate) fn begin_own_dial(self: &Arc<Self>) -> Option<CountedConnection> {
-        let mut state = self.state.lock();
+        self.count(&mut self.state.lock())
+    }
+
+    /// Counts one more connection; `None` if the limit is reached, and while dials wait.
+    fn count(self: &Arc<Self>, state: &mut PoolState) -> Option<CountedConnection> {
         let waits = state.redial_at.is_some_and(|at| Instant::now() < at);
         if state.is_closed || waits || state.count >= PEER_EXCLUSIVE_MAX {
             return None;

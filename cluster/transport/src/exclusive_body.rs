@@ -1,13 +1,16 @@
-//! Body of the answer of a stream on an exclusive connection, on both sides.
+//! Answer of a stream on an exclusive connection and its body, on both sides.
 
 use crate::body::Kept;
-use crate::error::PeerBodyError;
+use crate::error::{PeerBodyError, ServiceRefusal};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::framed_io::FramedIo;
-use crate::frames::{DATA_BYTES_MAX, Frame as WireFrame, FrameKind, put_frame};
-use crate::service::PeerBody;
+use crate::frames::{AnswerStatus, DATA_BYTES_MAX, Frame as WireFrame, FrameKind, put_answer, put_frame};
+use crate::service::{PeerBody, StreamAnswer};
+use crate::wire::encode_refusal;
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -34,19 +37,26 @@ pub(crate) fn poll_piece(
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, PeerBodyError>> {
     loop {
-        let cut = match ready!(connection.io.poll_frame(cx)) {
-            Ok(Some(WireFrame::Data(data))) => return Poll::Ready(Ok(Some(data))),
-            Ok(Some(WireFrame::End)) => return Poll::Ready(Ok(None)),
-            Ok(Some(WireFrame::Goodbye)) => {
-                connection.is_ending = true;
-                continue;
-            }
-            Ok(Some(_)) => "another frame follows".to_owned(),
-            Ok(None) => "it has no end".to_owned(),
-            Err(error) => connection.facts.cause(&error),
-        };
-        return Poll::Ready(Err(PeerBodyError::Cut(cut)));
+        match ready!(connection.io.poll_frame(cx)) {
+            Ok(Some(WireFrame::Goodbye)) => connection.is_ending = true,
+            received => return Poll::Ready(piece_of(received, |error| connection.facts.cause(error))),
+        }
     }
+}
+
+/// The piece of a body that was received; `None` at its end. `cause` describes an error of the connection.
+pub(crate) fn piece_of(
+    received: io::Result<Option<WireFrame>>,
+    cause: impl FnOnce(&io::Error) -> String,
+) -> Result<Option<Bytes>, PeerBodyError> {
+    let cut = match received {
+        Ok(Some(WireFrame::Data(data))) => return Ok(Some(data)),
+        Ok(Some(WireFrame::End)) => return Ok(None),
+        Ok(Some(_)) => "another frame follows".to_owned(),
+        Ok(None) => "it has no end".to_owned(),
+        Err(error) => cause(&error),
+    };
+    Err(PeerBodyError::Cut(cut))
 }
 
 impl Body for ExclusiveBody {
@@ -71,6 +81,30 @@ impl Body for ExclusiveBody {
     fn is_end_stream(&self) -> bool {
         self.connection.is_none()
     }
+}
+
+/// Adds the answer of a service to a stream, without its body, which is returned.
+pub(crate) fn put_stream_answer(
+    io: &mut FramedIo,
+    answer: Result<StreamAnswer, ServiceRefusal>,
+) -> Option<PeerBody> {
+    match answer {
+        Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
+            put_answer(&mut io.outbox, AnswerStatus::Answered, &head);
+            return Some(body);
+        }
+        Ok(StreamAnswer { head, .. }) => {
+            tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
+            put_answer(&mut io.outbox, AnswerStatus::Failed, &[]);
+        }
+        Err(refusal) => put_refusal(io, refusal),
+    }
+    None
+}
+
+/// Adds the refusal of a service.
+pub(crate) fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
+    put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
 }
 
 /// Adds pieces of a body to what is to be sent, and its end. Ready when the body has ended or failed; pending

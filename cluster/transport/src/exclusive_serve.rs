@@ -10,18 +10,15 @@
 
 use crate::append_stream;
 use crate::channel::StreamClass;
-use crate::error::ServiceRefusal;
-use crate::exclusive_body::poll_add;
+use crate::exclusive_body::{poll_add, put_refusal, put_stream_answer};
 use crate::framed_io::{Duplex, FramedIo};
 use crate::frames::{
     AnswerStatus, Frame, FrameKind, ReceivedFrames, RequestFrame, RequestTarget, put_answer, put_frame,
 };
 use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::{CallEnd, InboundConnection, PeerSession};
-use crate::service::{IncomingCall, IncomingStream, PeerBody, StreamAnswer};
-use crate::wire::encode_refusal;
+use crate::service::{IncomingCall, IncomingStream, PeerBody};
 use http_body_util::{BodyExt as _, Empty};
-use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use mlgw_common::time::{Instant, timeout};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -113,16 +110,9 @@ async fn answer_request(
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => poll_closed(io, cx).map(|()| None),
             });
-            match answer.await? {
-                Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
-                    put_answer(&mut io.outbox, AnswerStatus::Answered, &head);
-                    return send_body(io, body).await;
-                }
-                Ok(StreamAnswer { head, .. }) => {
-                    tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
-                    put_answer(&mut io.outbox, AnswerStatus::Failed, &[]);
-                }
-                Err(refusal) => put_refusal(io, refusal),
+            let answer = answer.await?;
+            if let Some(body) = put_stream_answer(io, answer) {
+                return send_body(io, body).await;
             }
         }
         RequestTarget::Stream | RequestTarget::Append => {
@@ -130,10 +120,6 @@ async fn answer_request(
         }
     }
     io.send().await.ok()
-}
-
-fn put_refusal(io: &mut FramedIo, refusal: ServiceRefusal) {
-    put_answer(&mut io.outbox, AnswerStatus::Refused, &encode_refusal(refusal));
 }
 
 /// Sends the head of an answer, which is in the outbox, and its body. `None` if the body fails, which closes

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Interval between heartbeats. A voter elects when none has arrived for 3 s to 4 s, so a single lost one
-/// matters to nobody. Each costs the nodes as much as a few requests, also when they are idle.
+/// Interval between heartbeats. A voter begins an election when none has arrived for 3 s to 4 s, so the loss
+/// of a few has no effect. Each costs the nodes as much CPU time as a few requests, also when they are idle.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Longest time until the answer to heartbeats.

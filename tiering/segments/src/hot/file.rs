@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_common::{Identity, Lineage, regular};
 use mlgw_formats::schema::SegmentClass;
 use mlgw_metadata::Durability;
@@ -182,28 +183,48 @@ impl SegmentDisk {
         wanted.then(|| DirectFile::open(&self.path(header.id), &header.encode())).flatten()
     }
 
-    /// Appends `pieces` at `at` with direct I/O, if the file is written that way; returns true if it is.
-    pub(super) fn append_direct<'a>(
+    /// Writes `pieces` at `at`: with direct I/O if the file is in `direct`, and otherwise through the page
+    /// cache. What is in `direct` is removed if the file system does not support direct I/O.
+    pub(super) fn append<'a>(
         &self,
         direct: &mut Option<DirectFile>,
         file: &File,
         id: SegmentId,
         at: u64,
-        pieces: impl Iterator<Item = &'a [u8]>,
-    ) -> io::Result<bool> {
-        let Some(open) = direct else { return Ok(false) };
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> io::Result<()> {
+        let Some(open) = direct else { return self.append_cached(file, id, at, pieces) };
         assert_eq!(open.end(), at, "direct writes continue at the synced length");
-        match open.append(pieces, |direct, blocks, at| self.write_blocks(direct, file, id, blocks, at)) {
-            Ok(()) => Ok(true),
+        let write = |direct: &File, blocks: &[u8], at| self.write_blocks(direct, file, id, blocks, at);
+        match open.append(pieces.clone(), write) {
             // Devices with larger blocks, and file systems that report only at the first write that direct
             // I/O is not supported.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 tracing::info!(segment = %id,
                     "the file system does not support direct writes; writing through the page cache");
                 *direct = None;
-                Ok(false)
+                self.append_cached(file, id, at, pieces)
             }
-            Err(error) => Err(error),
+            written => written,
+        }
+    }
+
+    fn append_cached<'a>(
+        &self,
+        file: &File,
+        id: SegmentId,
+        mut at: u64,
+        mut pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<()> {
+        loop {
+            let mut slices: Vec<IoSlice<'_>> =
+                pieces.by_ref().take(2 * WRITE_RECORDS_MAX).map(IoSlice::new).collect();
+            if slices.is_empty() {
+                return Ok(());
+            }
+            let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+            self.write(file, id, &mut slices, at)?;
+            at += bytes as u64;
         }
     }
 

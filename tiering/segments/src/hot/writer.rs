@@ -13,13 +13,12 @@
 //! them have synced it too. Where a follower is in trouble the segment ends as after a failed sync.
 
 use mlgw_common::time::Instant;
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_formats::schema::SegmentClass;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -472,10 +471,8 @@ fn write_batch(
         });
         offset += bytes as u64;
     }
-    let WritableSegment { id, file, direct, synced_bytes, .. } = &mut *segment;
-    if !disk.append_direct(direct, file, *id, *synced_bytes, pieces(batch, heads, locations))? {
-        write_cached(disk, segment, pieces(batch, heads, locations))?;
-    }
+    let WritableSegment { id, file, direct, synced_bytes, .. } = segment;
+    disk.append(direct, file, *id, *synced_bytes, pieces(batch, heads, locations))?;
     Ok(offset)
 }
 
@@ -519,32 +516,13 @@ fn pieces<'a>(
     batch: &'a [PendingAppend],
     heads: &'a [u8],
     locations: &'a [RecordLocation],
-) -> impl Iterator<Item = &'a [u8]> {
+) -> impl Iterator<Item = &'a [u8]> + Clone {
     let mut rest = heads;
     batch.iter().zip(locations).flat_map(move |(pending, location)| {
         let (head, behind) = rest.split_at(location.head_bytes as usize);
         rest = behind;
         [head, &pending.data.stored[..]]
     })
-}
-
-/// Writes `pieces` after the segment's synced length, through the page cache.
-fn write_cached<'a>(
-    disk: &SegmentDisk,
-    segment: &WritableSegment,
-    mut pieces: impl Iterator<Item = &'a [u8]>,
-) -> io::Result<()> {
-    let mut at = segment.synced_bytes;
-    loop {
-        let mut slices: Vec<IoSlice<'_>> =
-            pieces.by_ref().take(2 * WRITE_RECORDS_MAX).map(IoSlice::new).collect();
-        if slices.is_empty() {
-            return Ok(());
-        }
-        let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
-        disk.write(&segment.file, segment.id, &mut slices, at)?;
-        at += bytes as u64;
-    }
 }
 
 #[cfg(test)]

@@ -14,13 +14,12 @@
 //! until the record of its segment is sealed, and nothing is appended to it: it exists.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_formats::append_frames::{
     APPEND_HEAD_BYTES, APPEND_PAYLOAD_BYTES_MAX, AppendDecoder, encode_answer,
 };
@@ -135,8 +134,6 @@ impl HotTier {
         })?;
         let created = disk.clone();
         let file = blocking(move || created.create(creation)).await?;
-        let direct = Mutex::new(disk.disk.direct(&disk.header));
-        let file = Arc::new(FollowedFile { file, direct });
         let replica = right.0.clone();
         let task = FollowTask {
             right,
@@ -249,11 +246,12 @@ impl FollowerDisk {
         if has_room() { Ok(()) } else { Err(ReplicaRefused::NoRoom) }
     }
 
-    fn create(&self, creation: FileCallInProgress) -> Result<File, ReplicaRefused> {
+    fn create(&self, creation: FileCallInProgress) -> Result<Arc<FollowedFile>, ReplicaRefused> {
         match self.disk.create(&self.header) {
             Ok(file) => {
+                let direct = Mutex::new(self.disk.direct(&self.header));
                 creation.succeed(SEGMENT_HEADER_BYTES);
-                Ok(file)
+                Ok(Arc::new(FollowedFile { file, direct }))
             }
             Err(error) => {
                 creation.fail(&error.to_string());
@@ -286,9 +284,7 @@ impl FollowerDisk {
         };
         let reserved = reserve(&self.space, bytes).ok_or(io::ErrorKind::StorageFull)?;
         let slot = self.queue.acquire_blocking(self.lane, bytes);
-        if !self.write_direct(file, at, batch)? {
-            self.write_cached(&file.file, at, batch)?;
-        }
+        self.write(file, at, batch)?;
         let sync = if self.is_synced_always { SegmentDisk::sync_always } else { SegmentDisk::sync };
         sync(&self.disk, &file.file, segment)?;
         drop(slot);
@@ -298,24 +294,13 @@ impl FollowerDisk {
         Ok(at + bytes)
     }
 
-    /// Writes a batch with direct I/O, if the segment is written that way; returns true if it is.
-    fn write_direct(&self, file: &FollowedFile, at: u64, batch: &[Bytes]) -> io::Result<bool> {
+    fn write(&self, file: &FollowedFile, at: u64, batch: &[Bytes]) -> io::Result<()> {
         let mut direct = file.direct.lock();
         let pieces = batch.iter().map(|piece| &piece[..]);
-        let written = self.disk.append_direct(&mut direct, &file.file, self.header.id, at, pieces)?;
+        self.disk.append(&mut direct, &file.file, self.header.id, at, pieces)?;
         // There may be more replicas than buffers of this size have room in memory.
         if let Some(direct) = &mut *direct {
             direct.release_buffer();
-        }
-        Ok(written)
-    }
-
-    /// Writes a batch through the page cache.
-    fn write_cached(&self, file: &File, mut at: u64, batch: &[Bytes]) -> io::Result<()> {
-        for pieces in batch.chunks(2 * WRITE_RECORDS_MAX) {
-            let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-            self.disk.write(file, self.header.id, &mut slices, at)?;
-            at += length_of(pieces);
         }
         Ok(())
     }
