@@ -539,8 +539,7 @@ pub const PEER_CALL_BYTES_IN_FLIGHT_MAX: usize = 2 * PEER_CALL_BYTES_MAX;
 pub const PEER_REQUEST_STREAMS_MAX: usize = 1024;
 /// Streams of snapshots and copies on one connection, which forwarded requests cannot use.
 pub const PEER_TRANSFER_STREAMS_MAX: usize = 16;
-/// Streams of appends from one node to another: one for each open segment that the other follows. They have
-/// the connection of log entries, which has no other streams.
+/// Streams of appends from one node to another: one for each open segment that the other follows.
 pub const PEER_APPEND_STREAMS_MAX: usize = 64;
 /// HTTP/2 streams of one connection: all calls and streams, and some whose end is still under way.
 pub const PEER_HTTP_STREAMS_MAX: u32 =

@@ -56,7 +56,8 @@ use mlgw_formats::schema::usage::segment_row;
 /// Maximum number of commands of one log entry that get distinct numbers from [`seq_of`].
 pub const SEQ_COMMANDS: u64 = 1 << 12;
 
-const _: () = assert!(mlgw_common::limits::BATCH_COMMANDS_MAX as u64 <= SEQ_COMMANDS);
+// A batch has a tag beside its commands.
+const _: () = assert!((mlgw_common::limits::BATCH_COMMANDS_MAX as u64) < SEQ_COMMANDS);
 
 /// Sequence number of the command at `position` in the log entry `index`; unique within a group.
 #[must_use]
@@ -132,8 +133,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::EndGuest(command) => set::end_guest(view, *command),
         Change::RequestRebalance(command) => rebalance::request(view, command),
         Change::EndRebalance(command) => rebalance::end(view, command),
-        // Members digest their rows after it.
-        Change::CompareRows(_) => Ok(Reply::Done),
+        // Members digest their rows after the one; the other one identifies its batch.
+        Change::CompareRows(_) | Change::TagBatch(_) => Ok(Reply::Done),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),

@@ -36,6 +36,7 @@ pub(crate) mod queue;
 mod read_index;
 mod recency;
 pub(crate) mod remote;
+mod remote_proposals;
 pub(crate) mod replay;
 pub(crate) mod row_digests;
 pub(crate) mod serve;

@@ -8,7 +8,7 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 7;
+pub const CLUSTER_VERSION: u32 = 8;
 
 /// The newest version of the build before this one.
 pub const PREVIOUS_CLUSTER_VERSION: u32 = CLUSTER_VERSION - 1;
@@ -55,6 +55,9 @@ pub const SLICES_CLUSTER_VERSION: u32 = 7;
 /// The first version in which the members of a group compare their rows in the background.
 pub const COMPARISON_CLUSTER_VERSION: u32 = 7;
 
+/// The first version in which a batch that is proposed to a leader on another node has a tag.
+pub const TAGS_CLUSTER_VERSION: u32 = 8;
+
 const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
 const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION < REPLICATION_CLUSTER_VERSION);
 const _: () = assert!(REPLICATION_CLUSTER_VERSION < SERVING_CLUSTER_VERSION);
@@ -66,7 +69,8 @@ const _: () = assert!(DUTY_CLUSTER_VERSION < SETS_CLUSTER_VERSION);
 const _: () = assert!(SETS_CLUSTER_VERSION < SAGA_RUNS_CLUSTER_VERSION);
 const _: () = assert!(SAGA_RUNS_CLUSTER_VERSION == SLICES_CLUSTER_VERSION);
 const _: () = assert!(SLICES_CLUSTER_VERSION == COMPARISON_CLUSTER_VERSION);
-const _: () = assert!(COMPARISON_CLUSTER_VERSION <= CLUSTER_VERSION);
+const _: () = assert!(COMPARISON_CLUSTER_VERSION < TAGS_CLUSTER_VERSION);
+const _: () = assert!(TAGS_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,6 +105,7 @@ impl Change {
             Self::RequestRebalance(_) | Self::EndRebalance(_) => SETS_CLUSTER_VERSION,
             Self::CreateSegment(create) if create.set != 0 => SETS_CLUSTER_VERSION,
             Self::CompareRows(_) => COMPARISON_CLUSTER_VERSION,
+            Self::TagBatch(_) => TAGS_CLUSTER_VERSION,
             Self::SetDuty(_) | Self::SetBucketTerm(_) => DUTY_CLUSTER_VERSION,
             _ if self.has_duty_term() => DUTY_CLUSTER_VERSION,
             Self::SetReplicas(_) => REPLICATION_CLUSTER_VERSION,
@@ -182,14 +187,14 @@ mod tests {
         CLUSTER_VERSION, COMPARISON_CLUSTER_VERSION, DUTY_CLUSTER_VERSION, LaterCommand,
         MEMBERSHIP_CLUSTER_VERSION, REPLACEMENT_CLUSTER_VERSION, REPLICATION_CLUSTER_VERSION,
         ROTATION_CLUSTER_VERSION, SAGA_RUNS_CLUSTER_VERSION, SERVING_CLUSTER_VERSION, SETS_CLUSTER_VERSION,
-        SLICES_CLUSTER_VERSION, check_known,
+        SLICES_CLUSTER_VERSION, TAGS_CLUSTER_VERSION, check_known,
     };
     use crate::command::{
         AssignGroup, BeginAllotment, Change, Command, CompareRows, CreateBucket, CreateJob, CreateSegment,
         DrainNode, DropBucket, EndGuest, EndRebalance, FreezeBucket, LeaseBodies, MirrorBucket,
         ObjectCommand, PlaceSegment, PutNode, PutPolicy, PutSet, RebindBucket, RemoveNode, RemoveSegment,
         ReportNode, RequestRebalance, SealSegment, SetBucketTerm, SetClusterVersion, SetDuty, SetReplicas,
-        SetSlice, SplitKey, StepJob, ThawBucket,
+        SetSlice, SplitKey, StepJob, TagBatch, ThawBucket,
     };
     use crate::schema::{Duty, Node, Rebalance, Replica};
 
@@ -372,5 +377,13 @@ mod tests {
         let unknown = LaterCommand { needs: COMPARISON_CLUSTER_VERSION, known: 6 };
         assert_eq!(check_known(&compare, 6), Err(unknown));
         assert_eq!(check_known(&compare, 7), Ok(()));
+    }
+
+    #[test]
+    fn a_build_of_version_7_tags_no_batches() {
+        let tag = Command::from(Change::TagBatch(TagBatch { node: 1, number: 1 }));
+        let unknown = LaterCommand { needs: TAGS_CLUSTER_VERSION, known: 7 };
+        assert_eq!(check_known(&tag, 7), Err(unknown));
+        assert_eq!(check_known(&tag, 8), Ok(()));
     }
 }

@@ -41,7 +41,7 @@ pub use segment::{
 pub use set::{AssignGroup, EndGuest, EndRebalance, PutSet, RequestRebalance};
 pub use system::{
     BeginIncarnation, CompareRows, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition,
-    PutUploadKey, SetClusterVersion,
+    PutUploadKey, SetClusterVersion, TagBatch,
 };
 pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, ReleaseBody};
 
@@ -56,7 +56,7 @@ pub struct Command {
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
             26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, \
-            50, 51, 52, 53"
+            50, 51, 52, 53, 54"
     )]
     pub change: Option<Change>,
 }
@@ -224,6 +224,9 @@ pub enum Change {
     /// All groups: each member digests the rows that it has after the entry with this command.
     #[prost(message, tag = "53")]
     CompareRows(CompareRows),
+    /// Identifies the batch that it ends.
+    #[prost(message, tag = "54")]
+    TagBatch(TagBatch),
 }
 
 impl Command {

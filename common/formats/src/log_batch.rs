@@ -2,7 +2,7 @@
 //!
 //! In the encoding each command is its length (32 bits, little-endian) and its bytes.
 
-use crate::command::{Command, Reject, Reply};
+use crate::command::{Change, Command, Reject, Reply, TagBatch};
 use crate::format_error::FormatError;
 use bytes::Bytes;
 use prost::Message;
@@ -43,6 +43,15 @@ impl Batch {
             rest = after;
         }
         Ok(Self { commands, encoded })
+    }
+
+    /// The tag with which the batch ends, if it has one.
+    #[must_use]
+    pub fn tag(&self) -> Option<TagBatch> {
+        match self.commands.last()?.change {
+            Some(Change::TagBatch(tag)) => Some(tag),
+            _ => None,
+        }
     }
 }
 

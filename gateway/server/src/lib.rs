@@ -22,6 +22,7 @@ mod error;
 pub mod files;
 mod forwarded;
 mod gateway_node;
+mod huge_pages;
 mod listeners;
 pub mod logging;
 mod member;
@@ -75,6 +76,7 @@ pub fn run(loaded: LoadedConfig, sources: ConfigSources) -> Result<(), ServeErro
     let config = &loaded.config;
     let log = logging::start(config.log.format, config.log.level)
         .map_err(|error| io_error("starting the log")(io::Error::other(error)))?;
+    huge_pages::turn_off();
     let files = FileBudget::of_process(config.limits.connections)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
     let runtime = runtime.map_err(io_error("starting the runtime"))?;

@@ -409,6 +409,7 @@ pub(super) fn propose_error(error: GroupError) -> ProposeError {
         GroupError::Rejected(reject) => ProposeError::Rejected(reject),
         GroupError::Overloaded => ProposeError::Overloaded,
         GroupError::NotLeader { leader } => ProposeError::NotLeader { leader },
+        GroupError::Discarded => ProposeError::NotLeader { leader: None },
         GroupError::UnknownOutcome => ProposeError::UnknownOutcome,
         GroupError::Stopped => ProposeError::Stopping,
     }

@@ -411,6 +411,10 @@ fn object_rows(changes: &RowChanges) -> impl Iterator<Item = &Vec<u8>> {
 }
 
 impl Watcher for Resident {
+    fn cluster_version(&self) -> u32 {
+        self.cluster_version()
+    }
+
     fn changing(&self, changes: &RowChanges) {
         object_rows(changes).for_each(|row| self.objects.begin_change(row));
     }

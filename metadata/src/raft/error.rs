@@ -18,6 +18,8 @@ pub(crate) enum GroupError {
         /// The leader, if this member knows it.
         leader: Option<NodeId>,
     },
+    /// A later leadership began without the command; it is in no log and will not enter one.
+    Discarded,
     /// The group changed its leader, or stopped, while the command was being replicated. The command may have
     /// been applied, and another leader may still apply it.
     UnknownOutcome,

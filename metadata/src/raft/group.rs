@@ -19,6 +19,7 @@ use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
 use super::recency::LastConfirmation;
 use super::remote::{MemberNetwork, RemoteNetwork};
+use super::remote_proposals::BatchNumbers;
 use super::row_digests::{DigestPace, RowDigests};
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
 use super::snapshot_receiver::SnapshotsReceived;
@@ -63,6 +64,9 @@ pub(super) const OUTCOME_WAIT: Duration = Duration::from_secs(10);
 
 /// Longest time that a command that is not in the log waits for a leader: an election takes about as long.
 const LEADER_WAIT: Duration = Duration::from_secs(2);
+
+/// Time after which a command whose batch was discarded is not proposed again.
+const PROPOSE_AGAIN_MAX: Duration = Duration::from_secs(15);
 
 /// Pause before a command that is not in the log is proposed again.
 const PROPOSE_PAUSE: Duration = Duration::from_millis(20);
@@ -121,6 +125,8 @@ pub(crate) struct Group {
     pub(super) member_lease: Arc<MemberLease>,
     pub(super) vote_pause: VotePause,
     pub(super) last_append: Arc<LastAppend>,
+    pub(super) watcher: Arc<dyn Watcher>,
+    pub(super) batch_numbers: Arc<BatchNumbers>,
     sent: SnapshotsSent,
 }
 
@@ -185,7 +191,7 @@ pub(crate) fn stores(
             sent: sent.clone(),
             space: Arc::clone(log.space()),
         },
-        watcher: parts.watcher,
+        watcher: Arc::clone(&parts.watcher),
         figures: Arc::clone(&figures),
         lone_voter: Arc::clone(&lone_voter),
         cluster_version: parts.cluster_version,
@@ -194,7 +200,7 @@ pub(crate) fn stores(
         fatal: Arc::clone(&parts.fatal),
         running: Arc::default(),
     };
-    let fatal = parts.fatal;
+    let (fatal, watcher) = (parts.fatal, parts.watcher);
     let (id, node, known_version, shared) = (parts.id, parts.node, parts.cluster_version, log.clone());
     let network = parts.peers.map(|peers| RemoteNetwork { peers, group: id });
     let group = move |raft: Raft<RaftTypes, GroupStateMachine>| Group {
@@ -220,6 +226,8 @@ pub(crate) fn stores(
         member_lease: Arc::new(MemberLease::new(raft.config().election_timeout_max)),
         vote_pause: VotePause::default(),
         last_append: Arc::default(),
+        watcher,
+        batch_numbers: Arc::default(),
         sent,
         raft,
     };
@@ -343,11 +351,17 @@ impl Group {
     /// Proposes a command under the leadership that this member knows. A command that is certainly not in the
     /// log is proposed again for a while, under a later leadership; any other one never.
     async fn propose_among_members(&self, command: Arc<Command>) -> Result<AppliedReply, GroupError> {
-        let deadline = Instant::now() + LEADER_WAIT;
+        let begun = Instant::now();
+        let mut deadline = begun + LEADER_WAIT;
         loop {
             let error = match self.known_leadership() {
                 Ok(leadership) => match self.propose_under(leadership, Arc::clone(&command)).await {
                     Err(error @ GroupError::NotLeader { .. }) => error,
+                    // The time until a later leadership began is no wait for a leader.
+                    Err(error @ GroupError::Discarded) => {
+                        deadline = (Instant::now() + LEADER_WAIT).min(begun + PROPOSE_AGAIN_MAX);
+                        error
+                    }
                     outcome => return outcome,
                 },
                 Err(error) => error,
@@ -377,7 +391,7 @@ impl Group {
     }
 
     /// Sends the queued commands, now or when others had the chance to join.
-    fn take_turn(&self) {
+    pub(super) fn take_turn(&self) {
         match self.queue.turn() {
             BatchTurn::Now => self.send(),
             BatchTurn::Gather => {
@@ -422,21 +436,6 @@ impl Group {
             }));
             self.hand_over(batch, leadership, route);
         }
-    }
-
-    /// Sends a batch to the leader on another node.
-    async fn send_to_leader(self, network: RemoteNetwork, outgoing: OutgoingBatch, in_flight: InFlightBatch) {
-        let OutgoingBatch { batch, leadership, answers } = outgoing;
-        match self.propose_at_leader(&network, leadership, batch.encoded).await {
-            Ok((id, outcomes)) if outcomes.0.len() == answers.len() => {
-                queue::send_outcomes(answers, id.index, outcomes);
-            }
-            // The leader named an entry that is not this batch.
-            Ok(_) => queue::send_failure(answers, &GroupError::UnknownOutcome),
-            Err(error) => queue::send_failure(answers, &error),
-        }
-        in_flight.done();
-        self.take_turn();
     }
 
     /// Hands a batch to the Raft core. Its channel has room for far more batches than are ever in flight, so

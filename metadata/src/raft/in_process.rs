@@ -107,6 +107,11 @@ impl InProcess {
         self.wires.mute.lock().insert(node);
     }
 
+    /// Ends [`Self::mute`].
+    pub(crate) fn unmute(&self, node: u64) {
+        self.wires.mute.lock().remove(&node);
+    }
+
     /// Drops log entries to a node, and nothing else, until [`Self::pass_entries`].
     pub(crate) fn hold_entries(&self, node: u64) {
         self.wires.without_entries.lock().insert(node);

@@ -1,36 +1,17 @@
-//! Calls of a follower to its leader: proposals, read indexes, and questions about its membership.
-//!
-//! A proposal names the leadership that this member knows. The leader refuses it under another one, so an old
-//! proposal cannot enter the log of a later term. **A proposal that may have reached the leader is never sent
-//! again.** Its outcome is unknown if no answer comes.
+//! Questions of a follower to its leader: read indexes, and its membership. They are repeated until a leader
+//! answers; proposals are in [`super::remote_proposals`].
 
-use super::error::GroupError;
 use super::group::Group;
-use super::peers::{MemberLane, PeerError};
+use super::peers::MemberLane;
 use super::remote::RemoteNetwork;
 use crate::catalogue::options::BarrierError;
-use bytes::Bytes;
 use futures_util::future::join_all;
 use mlgw_common::NodeId;
-use mlgw_common::time::{Instant, timeout};
-use mlgw_formats::log_batch::Outcomes;
-use mlgw_formats::log_entry;
-use mlgw_formats::log_types::{Leadership, LogId};
-use mlgw_formats::member_calls::{
-    DeclineReason, DeclineReply, IsMemberCall, MemberReply, MemberRequest, ProposeCall, ReadIndexCall,
-};
+use mlgw_common::time::Instant;
+use mlgw_formats::member_calls::{DeclineReason, IsMemberCall, MemberReply, MemberRequest, ReadIndexCall};
 use openraft::LogIdOptionExt as _;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// Longest time that the leader may take for a proposal.
-const PROPOSE_MAX: Duration = Duration::from_secs(8);
-
-/// Longest time that a follower waits for the entry of a proposal, after the leader has answered.
-const APPLY_MAX: Duration = Duration::from_secs(2);
-
-/// Time in which a leader that lost its leadership may still answer a proposal.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// Longest time that one attempt to get a read index takes. Reads are repeated.
 const READ_INDEX_MAX: Duration = Duration::from_millis(700);
@@ -39,47 +20,6 @@ const READ_INDEX_MAX: Duration = Duration::from_millis(700);
 const READ_PAUSE: Duration = Duration::from_millis(20);
 
 impl Group {
-    /// Proposes a batch to the leader, and returns the entry and its outcomes when this member has applied
-    /// it.
-    pub(super) async fn propose_at_leader(
-        &self,
-        network: &RemoteNetwork,
-        leadership: Leadership,
-        batch: Bytes,
-    ) -> Result<(LogId, Outcomes), GroupError> {
-        let leader = NodeId(leadership.node_id);
-        if self.known_leadership() != Ok(leadership) {
-            return Err(GroupError::NotLeader { leader: None });
-        }
-        let expected = self.outcomes.expect();
-        let request =
-            MemberRequest::Propose(ProposeCall { term: leadership.term, node: leader.get(), batch });
-        let calling = network.call(leader, MemberLane::Log, request, Instant::now() + PROPOSE_MAX);
-        let called = tokio::select! {
-            called = calling => called,
-            () = self.leadership_ended(leadership) => Err(PeerError::Unknown("its leadership ended".into())),
-        };
-        let id = match called {
-            Ok(MemberReply::Proposed(position)) => log_entry::log_id_from_position(&position),
-            Ok(MemberReply::Declined(declined)) => return Err(declined_proposal(&declined)),
-            Err(PeerError::NotSent(_) | PeerError::Refused(_)) => {
-                return Err(GroupError::NotLeader { leader: Some(leader) });
-            }
-            Ok(_) | Err(PeerError::Unknown(_)) => return Err(GroupError::UnknownOutcome),
-        };
-        match timeout(APPLY_MAX, expected.wait(id)).await {
-            Ok(Ok(outcomes)) => Ok((id, outcomes)),
-            Ok(Err(_)) | Err(_) => Err(GroupError::UnknownOutcome),
-        }
-    }
-
-    /// Returns some time after another leadership is known.
-    async fn leadership_ended(&self, leadership: Leadership) {
-        let wait = self.raft.wait(None);
-        let _ = wait.metrics(|m| m.vote.leader_id != leadership, "another leadership").await;
-        mlgw_common::time::sleep(GRACE).await;
-    }
-
     /// Waits until this member has applied every change that was acknowledged before the call, as the leader
     /// confirms.
     pub(super) async fn confirm_at_leader(&self, network: &RemoteNetwork) -> Result<(), BarrierError> {
@@ -168,17 +108,6 @@ fn leader_that_removed(answers: &[MembershipAnswer]) -> Option<NodeId> {
     let mut leaders = answers.iter().filter_map(confirmed);
     let (leader, is_member) = leaders.next()?;
     (!is_member && leaders.all(|(_, is_member)| !is_member)).then_some(leader)
-}
-
-/// The error of a proposal that the leader declined.
-fn declined_proposal(declined: &DeclineReply) -> GroupError {
-    match declined.known_reason() {
-        DeclineReason::NotLeader | DeclineReason::Stopping => {
-            GroupError::NotLeader { leader: declined.leader.map(NodeId) }
-        }
-        DeclineReason::Overloaded => GroupError::Overloaded,
-        DeclineReason::UnknownOutcome | DeclineReason::NoQuorum => GroupError::UnknownOutcome,
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader, View};
 use futures_util::{Stream, TryStreamExt};
 use mlgw_formats::cluster_version::check_known;
-use mlgw_formats::command::Change;
+use mlgw_formats::command::{Change, TagBatch};
 use mlgw_formats::log_batch::Outcomes;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, SnapshotMeta, StoredMembership};
@@ -35,6 +35,8 @@ const RUN_ROWS_MAX: usize = 4096;
 
 /// Observer of every change of a group's state; it is called before commands are answered.
 pub(crate) trait Watcher: Send + Sync + 'static {
+    /// The version of the cluster, as this node knows it.
+    fn cluster_version(&self) -> u32;
     /// Called before these rows are changed in the store.
     fn changing(&self, changes: &RowChanges);
     /// Called after these rows were changed in the store, with the chunks that the change freed.
@@ -72,7 +74,13 @@ pub(crate) struct GroupStateMachine {
     pub(crate) running: Arc<AtomicBool>,
 }
 
-type PendingReply = (Option<ApplyResponder<RaftTypes>>, LogId, Outcomes);
+/// The outcomes of an applied entry on the way to its proposer.
+struct PendingReply {
+    responder: Option<ApplyResponder<RaftTypes>>,
+    id: LogId,
+    tag: Option<TagBatch>,
+    outcomes: Outcomes,
+}
 
 /// The effects of a run of entries, before they are written.
 struct RunEffects {
@@ -88,6 +96,11 @@ struct RunEffects {
 fn is_compared(entry: &RaftLogEntry) -> bool {
     let EntryPayload::Normal(batch) = &entry.payload else { return false };
     batch.commands.iter().any(|command| matches!(command.change, Some(Change::CompareRows(_))))
+}
+
+fn tag_of(entry: &RaftLogEntry) -> Option<TagBatch> {
+    let EntryPayload::Normal(batch) = &entry.payload else { return None };
+    batch.tag()
 }
 
 impl GroupStateMachine {
@@ -112,13 +125,14 @@ impl GroupStateMachine {
         if let Some((voters, log_id)) = voters {
             self.lone_voter.applied(voters.into_iter(), log_id.leader_id.node_id);
         }
-        for (responder, log_id, outcomes) in waiting {
+        for PendingReply { responder, id, tag, outcomes } in waiting {
             match responder {
                 Some(responder) => responder.send(outcomes),
-                None if self.outcomes.are_expected() => self.outcomes.record(log_id, outcomes),
+                None if self.outcomes.are_expected() => self.outcomes.record(id, tag, outcomes),
                 None => {}
             }
         }
+        self.outcomes.reached(last.leader_id);
         Ok(())
     }
 
@@ -135,7 +149,8 @@ impl GroupStateMachine {
         for (entry, responder) in run {
             let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
             assert!(is_next, "committed entries have no gaps");
-            waiting.push((responder, entry.log_id, self.entry(&mut view, &entry)?));
+            let outcomes = self.entry(&mut view, &entry)?;
+            waiting.push(PendingReply { responder, id: entry.log_id, tag: tag_of(&entry), outcomes });
             last = Some(entry.log_id);
             if let EntryPayload::Membership(changed) = entry.payload {
                 voters = Some((changed.voter_ids().collect(), entry.log_id));

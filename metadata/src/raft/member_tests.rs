@@ -72,7 +72,7 @@ impl TestNode {
                 node: id,
                 log: log.clone(),
                 store: StateStore::open(&dir, &cache, 4 << 20).unwrap(),
-                watcher: Arc::new(IgnoringWatcher),
+                watcher: Arc::new(IgnoringWatcher(CLUSTER_VERSION)),
                 cluster_version: CLUSTER_VERSION,
                 fatal: Arc::new(|why| panic!("{why}")),
                 peers: Some(network.peers(id)),

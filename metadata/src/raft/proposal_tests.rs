@@ -3,11 +3,12 @@
 use super::error::GroupError;
 use super::group::{Group, GroupParts, member_config};
 use super::in_process::InProcess;
-use super::suite_tests::parts_with;
+use super::suite_tests::{IgnoringWatcher, parts_with};
 use crate::catalogue::options::BarrierError;
 use crate::durability::Durability;
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
+use mlgw_formats::cluster_version::{CLUSTER_VERSION, TAGS_CLUSTER_VERSION};
 use mlgw_formats::command::{Change, Command, LeaseBodies, Reply};
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::member_calls::{
@@ -32,13 +33,20 @@ pub(super) fn leased(member: &Group) -> u64 {
     row.map_or(0, |row| decode::<Counter>(&row).unwrap().next.saturating_sub(1))
 }
 
-pub(super) async fn member(dir: &Path, node: u64, network: &InProcess) -> Group {
-    member_with(dir, node, network, member_config()).await
+pub(super) async fn member_with(dir: &Path, node: u64, network: &InProcess, config: Config) -> Group {
+    member_of_version(CLUSTER_VERSION, dir, node, network, config).await
 }
 
-pub(super) async fn member_with(dir: &Path, node: u64, network: &InProcess, config: Config) -> Group {
+async fn member_of_version(
+    version: u32,
+    dir: &Path,
+    node: u64,
+    network: &InProcess,
+    config: Config,
+) -> Group {
     let parts = parts_with(dir, node, Durability::Os);
-    let parts = GroupParts { peers: Some(network.peers(node)), ..parts };
+    let watcher = Arc::new(IgnoringWatcher(version));
+    let parts = GroupParts { peers: Some(network.peers(node)), watcher, ..parts };
     let member = Group::open_member(parts, config).await.unwrap();
     network.connect(node, member.clone());
     member
@@ -46,9 +54,15 @@ pub(super) async fn member_with(dir: &Path, node: u64, network: &InProcess, conf
 
 /// Three members; the first one leads.
 pub(super) async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
+    three_of_version(CLUSTER_VERSION, dir, network).await
+}
+
+/// The same in a cluster of this version.
+async fn three_of_version(version: u32, dir: &Path, network: &InProcess) -> Vec<Group> {
     let mut members = Vec::new();
     for node in 1..=3 {
-        members.push(member(&dir.join(node.to_string()), node, network).await);
+        let dir = dir.join(node.to_string());
+        members.push(member_of_version(version, &dir, node, network, member_config()).await);
     }
     let nodes = (1..=3).map(|node| (node, BasicNode { addr: String::new() }));
     members[0].raft.initialize(nodes.collect::<std::collections::BTreeMap<_, _>>()).await.unwrap();
@@ -128,15 +142,53 @@ async fn a_voter_that_has_voted_for_another_leader_confirms_no_read_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proposal_whose_answer_is_lost_is_never_sent_again() {
+async fn a_proposal_whose_answer_is_lost_is_found_in_the_log() {
     let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
     let members = three(dir.path(), &network).await;
+    network.mute(members[0].node);
+    let applied = members[1].propose(lease(7)).await.unwrap();
+    assert_eq!(applied.reply, Reply::Bodies { first: 1 });
+    assert_eq!(leased(&members[1]), 7, "it was carried out once");
+    network.unmute(members[0].node);
+    assert_eq!(members[2].propose(lease(1)).await.unwrap().reply, Reply::Bodies { first: 8 });
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_without_a_tag_whose_answer_is_lost_is_never_sent_again() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three_of_version(TAGS_CLUSTER_VERSION - 1, dir.path(), &network).await;
     network.mute(members[0].node);
     assert_eq!(members[1].propose(lease(7)).await, Err(GroupError::UnknownOutcome));
     members[2].barrier().await.unwrap();
     assert_eq!(leased(&members[2]), 7, "it was carried out once");
     members[0].propose(lease(1)).await.unwrap();
     assert_eq!(leased(&members[0]), 8);
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_its_leader_lost_is_proposed_to_the_next_leader() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let followers = [members[1].node, members[2].node];
+    followers.iter().for_each(|node| network.hold_entries(*node));
+    let before = members[0].log.last().unwrap();
+    let proposing = tokio::spawn({
+        let member = members[1].clone();
+        async move { member.propose(lease(7)).await }
+    });
+    while members[0].log.last().unwrap() == before {
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
+    }
+    network.isolate(members[0].node);
+    followers.iter().for_each(|node| network.pass_entries(*node));
+    assert!(proposing.await.unwrap().is_ok());
+    network.rejoin(members[0].node);
+    for member in &members {
+        member.barrier().await.unwrap();
+        assert_eq!(leased(member), 7, "it was carried out once");
+    }
     stop(members).await;
 }
 

@@ -249,6 +249,21 @@ pub(crate) fn send_outcomes(answers: Vec<oneshot::Sender<CommandResult>>, index:
     }
 }
 
+/// Sends the outcomes of a batch with its index, or the reason that it failed. Without an outcome for each
+/// command, the leader named an entry that is not this batch.
+pub(super) fn send_results(
+    answers: Vec<oneshot::Sender<CommandResult>>,
+    results: Result<(u64, Outcomes), GroupError>,
+) {
+    match results {
+        Ok((index, outcomes)) if outcomes.0.len() == answers.len() => {
+            send_outcomes(answers, index, outcomes);
+        }
+        Ok(_) => send_failure(answers, &GroupError::UnknownOutcome),
+        Err(error) => send_failure(answers, &error),
+    }
+}
+
 /// Sends the reason that a whole batch failed.
 pub(crate) fn send_failure(answers: Vec<oneshot::Sender<CommandResult>>, error: &GroupError) {
     for answer in answers {

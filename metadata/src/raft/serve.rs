@@ -152,7 +152,8 @@ impl Group {
         }
         let bytes = call.batch.len();
         let batch = Batch::decode(call.batch)?;
-        if batch.commands.is_empty() || batch.commands.len() > BATCH_COMMANDS_MAX {
+        let count = batch.commands.len() - usize::from(batch.tag().is_some());
+        if count == 0 || count > BATCH_COMMANDS_MAX {
             return Err(CallRefused("a proposal has no commands, or too many".into()));
         }
         for command in &batch.commands {

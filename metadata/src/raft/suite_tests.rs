@@ -17,10 +17,14 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Watcher that ignores all changes.
-pub(crate) struct IgnoringWatcher;
+/// Watcher that ignores all changes, in a cluster of this version.
+pub(crate) struct IgnoringWatcher(pub(crate) u32);
 
 impl Watcher for IgnoringWatcher {
+    fn cluster_version(&self) -> u32 {
+        self.0
+    }
+
     fn changing(&self, _: &RowChanges) {}
 
     fn changed(&self, _group: u32, _changes: &RowChanges, _freed: &[FreedChunk]) -> Result<(), StoreError> {
@@ -45,7 +49,7 @@ pub(crate) fn parts_with(dir: &Path, node: u64, durability: Durability) -> Group
         node,
         log: LogStore::open(&dir.join("log"), &cache, durability, None, |why| panic!("{why}")).unwrap(),
         store: StateStore::open(&dir.join("group-0"), &cache, 4 << 20).unwrap(),
-        watcher: Arc::new(IgnoringWatcher),
+        watcher: Arc::new(IgnoringWatcher(CLUSTER_VERSION)),
         cluster_version: CLUSTER_VERSION,
         fatal: Arc::new(|why| panic!("{why}")),
         peers: None,

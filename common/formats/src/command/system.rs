@@ -63,6 +63,19 @@ pub struct SetClusterVersion {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CompareRows {}
 
+/// Identifies the batch that it ends, which a member proposed to a leader on another node: that member finds
+/// the batch in the log if no answer arrives. It changes no row. Replies with
+/// [`Reply::Done`](super::Reply::Done).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Message)]
+pub struct TagBatch {
+    /// Node id of the member.
+    #[prost(uint64, tag = "1")]
+    pub node: u64,
+    /// Number that no other batch of the member has in this group.
+    #[prost(fixed64, tag = "2")]
+    pub number: u64,
+}
+
 /// Adds or changes a member of the cluster.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutNode {

@@ -1,0 +1,15 @@
+//! The server does not use transparent huge pages, whatever the machine's setting is.
+
+use std::fs;
+
+use crate::server::ServerSetup;
+
+#[test]
+fn a_server_uses_no_transparent_huge_pages() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a child process");
+    let line = status.lines().find(|line| line.starts_with("THP_enabled:"));
+    assert_eq!(line.map(|line| line.split_whitespace().last()), Some(Some("0")), "{status}");
+    server.stop();
+}
