@@ -9,6 +9,7 @@ use crate::exclusive_serve;
 use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::InboundConnection;
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
+use crate::socket::{Socket, without_delay};
 use crate::state::TransportState;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -94,19 +95,15 @@ async fn secure_and_serve(
 }
 
 /// Completes TLS. Returns `None` if it failed.
-async fn accept_tls(
-    state: &TransportState,
-    tcp: TcpStream,
-    from: SocketAddr,
-) -> Option<TlsStream<TcpStream>> {
-    let _ = tcp.set_nodelay(true);
+async fn accept_tls(state: &TransportState, tcp: TcpStream, from: SocketAddr) -> Option<TlsStream<Socket>> {
+    let socket = without_delay(tcp).ok()?;
     let acceptor = TlsAcceptor::from(state.tls.load().server.clone());
-    match timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp).into_fallible()).await {
+    match timeout(HANDSHAKE_LIMIT, acceptor.accept(socket).into_fallible()).await {
         Ok(Ok(tls)) => return Some(tls),
-        Ok(Err((error, tcp))) => {
+        Ok(Err((error, socket))) => {
             let error = tls_error(&error).map_or_else(|| error.to_string(), tls_reason);
             tracing::info!(%from, error, "refused a connection: TLS failed");
-            read_to_end(tcp).await;
+            read_to_end(socket).await;
         }
         Err(_) => {
             tracing::info!(%from, error = no_answer(HANDSHAKE_LIMIT), "refused a connection: TLS failed");
@@ -117,12 +114,12 @@ async fn accept_tls(
 
 /// Reads and drops what a refused client still sends. A socket that is closed with unread bytes is reset, and
 /// the client may then not get the alert with the reason.
-async fn read_to_end(mut tcp: TcpStream) {
-    let _ = tcp.shutdown().await;
+async fn read_to_end(mut socket: Socket) {
+    let _ = socket.shutdown().await;
     let mut unread = [0; 4096];
     let reading = async {
         let mut left = UNREAD_BYTES_MAX;
-        while let Ok(bytes @ 1..) = tcp.read(&mut unread).await
+        while let Ok(bytes @ 1..) = socket.read(&mut unread).await
             && bytes <= left
         {
             left -= bytes;

@@ -9,6 +9,7 @@ use crate::exclusive::{ExclusivePool, keep_pool};
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::peer::{ConnectionKind, PeerState, Registration};
+use crate::socket::{Socket, without_delay};
 use crate::state::{STOP_LIMIT, TransportState};
 use crate::wire::{ANSWERED, PeerTarget};
 use bytes::Bytes;
@@ -42,7 +43,7 @@ const TLS_NAME: &str = "node.mlgw.internal";
 pub(crate) const DIAL_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
 
 /// Both halves of HTTP/2 on a connection that this node made, and what is known of it.
-pub(crate) struct HttpClient<T = TlsStream<TcpStream>>
+pub(crate) struct HttpClient<T = TlsStream<Socket>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -159,7 +160,7 @@ fn drive(
 pub(crate) async fn secure(
     address: &PeerAddress,
     config: Arc<ClientConfig>,
-) -> Result<TlsStream<TcpStream>, DialError> {
+) -> Result<TlsStream<Socket>, DialError> {
     let unreachable = |cause: String| DialError::Unreachable { address: address.clone(), cause };
     let sockets = lookup_host((address.host(), address.port())).await;
     let sockets: Vec<_> =
@@ -180,11 +181,11 @@ async fn handshake_tls(
     address: &PeerAddress,
     tcp: TcpStream,
     config: Arc<ClientConfig>,
-) -> Result<TlsStream<TcpStream>, DialError> {
+) -> Result<TlsStream<Socket>, DialError> {
     let unreachable = |cause: String| DialError::Unreachable { address: address.clone(), cause };
-    tcp.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+    let socket = without_delay(tcp).map_err(|error| unreachable(error.to_string()))?;
     let name = ServerName::try_from(TLS_NAME).map_err(|error| unreachable(error.to_string()))?;
-    TlsConnector::from(config).connect(name, tcp).await.map_err(|error| match tls_error(&error) {
+    TlsConnector::from(config).connect(name, socket).await.map_err(|error| match tls_error(&error) {
         Some(error) => {
             let refusal = HandshakeRefusal::Tls(tls_reason(error));
             DialError::Refused { address: address.clone(), refusal }
@@ -193,7 +194,7 @@ async fn handshake_tls(
     })
 }
 
-pub(crate) fn certified_peer(tls: &TlsStream<TcpStream>) -> Result<CertifiedNode, HandshakeRefusal> {
+pub(crate) fn certified_peer(tls: &TlsStream<Socket>) -> Result<CertifiedNode, HandshakeRefusal> {
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().ok_or_else(|| HandshakeRefusal::Tls("no certificate".to_owned()))?;
     CertifiedNode::of_certificate(certificate).map_err(|error| HandshakeRefusal::Tls(error.to_string()))

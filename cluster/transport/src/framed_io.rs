@@ -9,7 +9,8 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::poll_read_buf;
 
 /// Room for the bytes of one read: a request or an answer about a small object.
 const READ_BYTES: usize = 8 << 10;
@@ -86,17 +87,13 @@ impl FramedIo {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let arrived = self.inbox.len();
-        self.inbox.resize(arrived + self.read_bytes, 0);
-        let mut buffer = ReadBuf::new(&mut self.inbox[arrived..]);
-        let polled = Pin::new(&mut self.io).poll_read(cx, &mut buffer);
-        let read = buffer.filled().len();
-        self.inbox.truncate(arrived + read);
+        self.inbox.reserve(self.read_bytes);
+        let read = poll_read_buf(Pin::new(&mut self.io), cx, &mut self.inbox);
         if self.inbox.is_empty() {
             // A connection that waits has no memory.
             self.inbox = BytesMut::new();
         }
-        polled.map_ok(|()| read)
+        read
     }
 
     /// Sends everything that is to be sent.

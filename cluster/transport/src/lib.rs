@@ -34,6 +34,7 @@ mod peer;
 mod redial;
 mod rules;
 mod service;
+mod socket;
 mod state;
 mod wire;
 

@@ -9,6 +9,7 @@ use crate::failure::ForwardFailure;
 use crate::gate::{BodyGate, BodyOpening};
 use crate::head::{DeclaredBody, ForwardedContext, HeadError, encode_head};
 use crate::health::MemberHealth;
+use crate::reads::{READS_TOGETHER, ReadInFlight, ReadsInFlight};
 use crate::route::{CandidateQueue, MapEpoch, RangeMembers, RoutePreference};
 use crate::streams::{
     MemberBody, MemberStreams, OpenedStream, PolledFrame, StreamFault, StreamOpenError, empty_body,
@@ -64,7 +65,7 @@ pub struct OutgoingRequest<'a, B> {
     /// The node that has the rows for it, as this node knows. It is tried although the range map does not
     /// have it, as while a group moves.
     pub owner: Option<NodeId>,
-    /// Number of the request, which spreads reads over the members.
+    /// Number of the request, which spreads changes over the members of a group without a known leader.
     pub turn: u64,
     /// Time for which it has waited on this node. It is part of the longest time until a member accepts it.
     pub waited: Duration,
@@ -85,6 +86,7 @@ pub struct Forwarder {
     own: NodeId,
     streams: Arc<dyn MemberStreams>,
     health: MemberHealth,
+    reads: ReadsInFlight,
     newest_epoch: AtomicU64,
     /// Counters of forwarded requests.
     pub counters: Arc<ForwardCounters>,
@@ -95,6 +97,7 @@ struct AcceptedStream<B> {
     member: NodeId,
     gate: Option<BodyGate<B>>,
     answer: MemberBody,
+    read: Option<ReadInFlight>,
 }
 
 /// Failure of the attempts so far. The last one is reported, unless it hides the reason of an earlier one.
@@ -123,7 +126,8 @@ impl Forwarder {
     /// Returns the forwarder of the node `own`, which counts in `counters`.
     #[must_use]
     pub fn new(own: NodeId, streams: Arc<dyn MemberStreams>, counters: Arc<ForwardCounters>) -> Self {
-        Self { own, streams, health: MemberHealth::default(), newest_epoch: AtomicU64::new(0), counters }
+        let (health, reads) = (MemberHealth::default(), ReadsInFlight::default());
+        Self { own, streams, health, reads, newest_epoch: AtomicU64::new(0), counters }
     }
 
     /// Returns the highest epoch that a member has named. If it is higher than that of the node's own range
@@ -151,18 +155,22 @@ impl Forwarder {
             HeadError::TooLong(_) | HeadError::Headers(_) => head_too_large(),
             other => S3Error::internal(other),
         })?;
-        let preference = match head.method {
-            Method::GET | Method::HEAD => RoutePreference::Any,
-            _ => RoutePreference::Leader,
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        let (preference, turn) = match is_read {
+            true => (RoutePreference::Any, self.own.get()),
+            false => (RoutePreference::Leader, turn),
         };
         let now = Instant::now();
         let is_suspect = |member| self.health.is_suspect(member, now) || self.streams.is_stopping(member);
         let mut candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
+        if is_read {
+            candidates.fill(READS_TOGETHER, |member| self.reads.count(member));
+        }
         if let Some(owner) = owner.filter(|owner| !group.has_node(*owner)) {
             candidates.add(owner, is_suspect(owner));
         }
         let gated = is_released_later(&head.method, declared);
-        let accepted = self.find_member(candidates, &encoded, gated, until).await?;
+        let accepted = self.find_member(candidates, &encoded, (is_read, gated), until).await?;
         count(&self.counters.accepted);
         if let Some(gate) = &accepted.gate {
             let opening = match is_body_awaited(head, declared) {
@@ -187,7 +195,7 @@ impl Forwarder {
         &self,
         mut candidates: CandidateQueue,
         head: &Bytes,
-        gated: bool,
+        (is_read, gated): (bool, bool),
         until: Instant,
     ) -> Result<AcceptedStream<B>, S3Error>
     where
@@ -196,8 +204,9 @@ impl Forwarder {
     {
         let mut last = None;
         while let Some(member) = candidates.next().filter(|_| Instant::now() < until) {
+            let read = is_read.then(|| self.reads.begin(member));
             match self.attempt(member, head, gated, until).await {
-                Ok(accepted) => return Ok(accepted),
+                Ok(accepted) => return Ok(AcceptedStream { read, ..accepted }),
                 Err(failed) => {
                     tracing::debug!(member = member.get(), cause = failed.cause, "a member did not accept");
                     failed.leader.into_iter().for_each(|leader| candidates.prefer(leader));
@@ -242,7 +251,7 @@ impl Forwarder {
         let (counter, failed) = match verdict {
             RoutingVerdict::Accepted { epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
-                return Ok(AcceptedStream { member, gate, answer: opened.body });
+                return Ok(AcceptedStream { member, gate, answer: opened.body, read: None });
             }
             RoutingVerdict::NotMine { leader, epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
@@ -302,7 +311,7 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     S3Error: From<B::Error>,
 {
-    let AcceptedStream { member, gate, mut answer } = accepted;
+    let AcceptedStream { member, gate, mut answer, read } = accepted;
     let (mut decoder, lost) = (AnswerDecoder::default(), |cause: &dyn Display| {
         ForwardFailure::Lost.error(format!("node {member}: {cause}"))
     });
@@ -333,7 +342,8 @@ where
         Some(gate) => Some(Box::new(gate)),
         None => None,
     };
-    let mut body = ForwardedBody { first: decoder.into_rest(), left: body_bytes, answer, _gate: kept };
+    let mut body =
+        ForwardedBody { first: decoder.into_rest(), left: body_bytes, answer, _gate: kept, _read: read };
     if body_bytes == Some(0) {
         body.read_end();
     }
@@ -364,6 +374,7 @@ pub struct ForwardedBody {
     answer: MemberBody,
     /// Keeps the request's direction of the stream open until the answer has ended.
     _gate: Option<Box<dyn Send>>,
+    _read: Option<ReadInFlight>,
 }
 
 impl ForwardedBody {

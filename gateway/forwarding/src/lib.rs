@@ -32,6 +32,7 @@ mod gate;
 mod head;
 mod header_block;
 mod health;
+mod reads;
 mod request_body;
 pub mod route;
 pub mod streams;

@@ -155,7 +155,7 @@ impl RouteTable {
 pub enum RoutePreference {
     /// The leader of the group, which takes commands without a further hop.
     Leader,
-    /// Any member; the turn of the request decides.
+    /// Any member.
     Any,
 }
 
@@ -163,13 +163,15 @@ pub enum RoutePreference {
 #[derive(Clone, Debug)]
 pub struct CandidateQueue {
     queue: VecDeque<NodeId>,
+    /// Members at the front that are not suspects.
+    healthy: usize,
     excluded: Vec<NodeId>,
     left: usize,
 }
 
 impl CandidateQueue {
-    /// Returns the order for a request with the number `turn`, which spreads reads over the members. Then
-    /// come the other nodes that have the rows, and at last suspects. `own` is the node that forwards.
+    /// Returns the order for a request: the leader or that of the number `turn` first, then the other members
+    /// in turn, the other nodes that have the rows, and at last suspects. `own` is the node that forwards.
     #[must_use]
     pub fn new(
         group: &RangeMembers,
@@ -187,8 +189,19 @@ impl CandidateQueue {
         let rest = group.others.iter().copied().filter(|other| *other != own && !ordered.contains(other));
         let ordered = ordered.iter().copied().chain(rest);
         let (suspects, healthy): (Vec<_>, Vec<_>) = ordered.partition(|member| is_suspect(*member));
+        let members = healthy.iter().filter(|node| group.members.contains(node)).count();
         let queue = healthy.into_iter().chain(suspects).collect();
-        Self { queue, excluded: vec![own], left: FORWARD_ATTEMPTS_MAX }
+        Self { queue, healthy: members, excluded: vec![own], left: FORWARD_ATTEMPTS_MAX }
+    }
+
+    /// Tries the first healthy member with less than `enough` requests first, or that with the fewest.
+    pub fn fill(&mut self, enough: usize, requests: impl Fn(NodeId) -> usize) {
+        let counts = || self.queue.iter().take(self.healthy).map(|member| requests(*member)).enumerate();
+        let chosen = counts().find(|(_, count)| *count < enough);
+        if let Some((at, _)) = chosen.or_else(|| counts().min_by_key(|(_, count)| *count)) {
+            let member = self.queue.remove(at);
+            member.into_iter().for_each(|member| self.queue.push_front(member));
+        }
     }
 
     /// Adds a node that the group does not have: it is tried first, or last if it is a suspect.

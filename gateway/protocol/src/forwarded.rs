@@ -33,6 +33,8 @@ use mlgw_metadata::BarrierError;
 use mlgw_objects::memory::{Account, ActiveSlot, RequestMemory};
 use mlgw_telemetry::observed::Arrival;
 use mlgw_wire::target::RequestTarget;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -151,8 +153,9 @@ impl ForwardedRequests {
         let AdmittedRequest { gateway, head, context, account, slot, verdict } = admitted;
         let (notify, wanted) = is_body_awaited(&head, context.body).then(oneshot::channel).unzip();
         let mut body = ForwardedRequestBody::new(stream, context.body, notify);
+        let is_later = is_released_later(&head.method, context.body);
         let answering = async move {
-            if is_released_later(&head.method, context.body) {
+            if is_later {
                 body.released().await?;
             }
             let now = gateway.clock.now();
@@ -166,17 +169,38 @@ impl ForwardedRequests {
             let body = ReceivedClientBody::Forwarded(Box::new(body));
             Ok::<_, StreamFault>(respond(&gateway, head, body, &account, arrival, now).await)
         };
-        let answer = AbortOnDropHandle::new(tokio::spawn(answering));
-        let answer = answer.map(|joined| match joined {
-            Ok(answered) => answered,
-            Err(error) => {
-                tracing::error!(%error, "a forwarded request panicked");
-                Err(error.into())
-            }
-        });
+        // The handler of a read runs where its answer is sent, which saves two switches of tasks.
+        let answer = match is_later {
+            true => run_apart(answering).boxed(),
+            false => run_here(Box::pin(answering)).boxed(),
+        };
         let body = MemberBody::new(AnswerStream::new(answer, wanted, slot));
         OpenedStream { head: verdict.encode(), body }
     }
+}
+
+/// Runs a handler in a task of its own: a change must not wait for room for its answer. Dropping the future
+/// aborts the task.
+fn run_apart<T: Send + 'static>(
+    answering: impl Future<Output = Result<T, StreamFault>> + Send + 'static,
+) -> impl Future<Output = Result<T, StreamFault>> {
+    let task = AbortOnDropHandle::new(tokio::spawn(answering));
+    async move {
+        task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a forwarded request panicked");
+            Err(error.into())
+        })
+    }
+}
+
+/// Runs a handler in the task of the caller, which may serve other requests too: a panic ends this one.
+async fn run_here<T>(
+    answering: Pin<Box<impl Future<Output = Result<T, StreamFault>>>>,
+) -> Result<T, StreamFault> {
+    AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!("a forwarded request panicked");
+        Err("a forwarded request panicked".into())
+    })
 }
 
 /// Waits until the rows by which the request is authenticated are recent.

@@ -30,11 +30,11 @@ use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use futures_util::FutureExt;
 use mlgw_common::histogram::DurationHistogram;
+use mlgw_common::limits::APPEND_ENTRIES_MAX;
 use mlgw_common::time::Instant;
 use mlgw_formats::command::Command;
 use mlgw_formats::log_types::{Leadership, LogId, OutcomeCallback, RaftTypes};
 use openraft::async_runtime::WatchReceiver;
-use openraft::metrics::WaitError;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
 use openraft::storage::RaftLogReader as _;
@@ -48,11 +48,7 @@ use std::time::Duration;
 
 /// Longest time that a lone voter may take to become leader after its log was replayed, or that a purge may
 /// take.
-const STEP_MAX: Duration = Duration::from_secs(60);
-
-/// Longest time that a member with peers waits for a purge. It is repeated: a leader cannot purge entries
-/// while it sends them to a slow follower.
-const MEMBER_PURGE_MAX: Duration = Duration::from_secs(5);
+pub(super) const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum number of times that a gathering batch yields to other ready tasks while fewer commands are queued
 /// than expected.
@@ -140,7 +136,8 @@ pub(crate) fn member_config() -> Config {
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         purge_batch_size: 1,
-        max_payload_entries: 64,
+        // A slow follower needs as much as a call may have. Its bytes are limited by the reader of the log.
+        max_payload_entries: APPEND_ENTRIES_MAX as u64,
         replication_lag_threshold: LAG_ENTRIES_MAX,
         enable_pre_vote: Some(true),
         // A leader that restarts may have lost its followers' newer entries to a vote that it forgot.
@@ -512,57 +509,6 @@ impl Group {
     /// Number of snapshots taken.
     pub(crate) fn snapshots(&self) -> &AtomicU64 {
         &self.snapshots_taken
-    }
-
-    /// Flushes the state and purges the log up to the position that the flushed state contains.
-    pub(crate) async fn compact(&self) -> Result<(), StoreError> {
-        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
-        let begun = Instant::now();
-        // Entries appended from here on may be purged too; they still count as unpurged.
-        let counted = self.log.bytes();
-        let (before, applied) = {
-            let metrics = self.raft.metrics();
-            let metrics = metrics.borrow_watched();
-            (metrics.snapshot.index(), metrics.last_applied.index())
-        };
-        // After a crash between snapshot and purge there is no newer position to take a snapshot of.
-        let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
-        let Some(upto) = upto else { return Ok(()) };
-        self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
-        let max = if self.is_alone() { STEP_MAX } else { MEMBER_PURGE_MAX };
-        let purged = self.raft.wait(Some(max));
-        match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
-            Ok(_) => {}
-            // A slow follower is no error of this member, and a wait for space ends.
-            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
-                tracing::info!(group = self.id, upto, "entries are in use; the log is purged later");
-                return Ok(());
-            }
-            Err(error) => return Err(failed(&error)),
-        }
-        // Also if everything was purged before: the count then came from the size of the store's files at the
-        // start.
-        self.log.subtract_purged(counted);
-        let log = self.log.clone();
-        let given_back = tokio::task::spawn_blocking(move || log.free_purged_space(upto + 1));
-        given_back.await.map_err(|e| failed(&e))?
-    }
-
-    /// Takes a snapshot that reaches beyond `before` and returns its last index. Taking it flushes the state
-    /// and reads the flushed position back.
-    async fn take_snapshot(&self, before: Option<u64>) -> Result<Option<u64>, StoreError> {
-        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
-        let begun = Instant::now();
-        self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
-        let taken = self.raft.wait(Some(STEP_MAX));
-        match taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await {
-            Ok(metrics) => Ok(metrics.snapshot.index()),
-            // The leader's snapshot is being installed instead, or the flush waited for space.
-            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
-                Ok(None)
-            }
-            Err(error) => Err(failed(&error)),
-        }
     }
 
     /// Waits for commands in flight, stops, and flushes. Without a majority of the voters a command may never

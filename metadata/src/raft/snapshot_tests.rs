@@ -2,6 +2,7 @@
 
 use super::group::{Group, GroupParts, member_config};
 use super::in_process::InProcess;
+use super::proposal_tests::{SOON, stop, three};
 use super::suite_tests::parts;
 use crate::catalogue::testing::{NOW, extent};
 use crate::view::RowReader;
@@ -10,6 +11,7 @@ use mlgw_formats::command::{
 };
 use mlgw_formats::schema::ObjectVersion;
 use openraft::BasicNode;
+use openraft::LogIdOptionExt as _;
 use openraft::async_runtime::WatchReceiver;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -98,4 +100,43 @@ async fn a_snapshot_gives_an_empty_member_the_same_state() {
     assert_eq!(digest(&second), (rows, hash));
     first.raft.shutdown().await.unwrap();
     second.raft.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_a_slow_follower_lacks_are_purged_only_if_they_are_most_of_the_log() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let (leader, slow) = (&members[0], &members[2]);
+    let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
+    leader.propose(Arc::new(Change::MirrorBucket(mirror).into())).await.unwrap();
+    for i in 0..300 {
+        leader.propose(Arc::new(put(i))).await.unwrap();
+    }
+    let applied = |member: &Group| member.raft.metrics().borrow_watched().last_applied.index();
+    let follows = slow.raft.wait(Some(SOON));
+    follows.applied_index_at_least(applied(leader), "it has all").await.unwrap();
+    network.hold_entries(slow.node);
+    let matched = leader.log.last().unwrap().index();
+    for i in 300..400 {
+        leader.propose(Arc::new(put(i))).await.unwrap();
+    }
+    leader.compact().await.unwrap();
+    assert!(leader.purged() <= matched && leader.purged().is_some());
+    assert!(leader.log_bytes() > 0, "what it lacks is counted");
+    network.pass_entries(slow.node);
+    let follows = slow.raft.wait(Some(SOON));
+    follows.applied_index_at_least(applied(leader), "it has all").await.unwrap();
+    assert_eq!(network.snapshots(), [0, 0]);
+
+    network.hold_entries(slow.node);
+    for i in 400..1000 {
+        leader.propose(Arc::new(put(i))).await.unwrap();
+    }
+    leader.compact().await.unwrap();
+    assert_eq!(leader.purged(), applied(leader));
+    network.pass_entries(slow.node);
+    let follows = slow.raft.wait(Some(SOON));
+    follows.applied_index_at_least(applied(leader), "it has all").await.unwrap();
+    assert_eq!(network.snapshots(), [1, 1]);
+    stop(members).await;
 }

@@ -100,7 +100,7 @@ fn candidates(preference: RoutePreference, turn: u64, own: u64, suspects: &[u64]
 }
 
 #[test]
-fn changes_prefer_the_leader_and_reads_take_turns() {
+fn changes_prefer_the_leader_and_others_take_turns() {
     use RoutePreference::{Any, Leader};
     assert_eq!(candidates(Leader, 0, 9, &[]), [2, 1, 3]);
     assert_eq!(candidates(Leader, 2, 9, &[]), [2, 3, 1]);
@@ -109,6 +109,25 @@ fn changes_prefer_the_leader_and_reads_take_turns() {
     assert_eq!(candidates(Any, u64::MAX, 9, &[]), [1, 2, 3]);
     assert_eq!(candidates(Leader, 0, 9, &[2]), [1, 3, 2], "a suspect is the last");
     assert_eq!(candidates(Leader, 0, 2, &[]), [1, 3], "a node does not forward to itself");
+}
+
+#[test]
+fn reads_fill_one_healthy_member_before_the_next() {
+    let first = |requests: [usize; 3], suspects: &[u64]| {
+        let group = RangeMembers { others: vec![NodeId(4)], ..group(&[1, 2, 3], Some(1)) };
+        let is_suspect = |member: NodeId| suspects.contains(&member.get());
+        let mut queue = CandidateQueue::new(&group, RoutePreference::Any, 1, NodeId(9), is_suspect);
+        queue.fill(8, |member| requests[member.get() as usize - 1]);
+        let queue: Vec<_> = queue.map(NodeId::get).collect();
+        assert_eq!(queue.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "all are tried");
+        queue[0]
+    };
+    assert_eq!(first([0, 7, 0], &[]), 2);
+    assert_eq!(first([0, 8, 0], &[]), 3);
+    assert_eq!(first([7, 9, 8], &[]), 1);
+    assert_eq!(first([10, 9, 8], &[]), 3, "it has the fewest");
+    assert_eq!(first([9, 9, 0], &[3]), 2, "a suspect is the last");
+    assert_eq!(first([0, 0, 0], &[1, 2, 3]), 4, "no member is healthy");
 }
 
 #[test]

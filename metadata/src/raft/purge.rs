@@ -1,0 +1,102 @@
+//! Purges of a group's log: the state is flushed, and the entries that it contains are removed.
+//!
+//! openraft removes no entry that a leader is sending, so a follower whose syncs take seconds would delay each
+//! purge, and writers wait for it. The entries that such a follower lacks therefore stay if they are less than
+//! half of the log. A follower that lacks more gets a snapshot. After a crash the log has the entries of a
+//! purge that was not written, and they are purged again.
+
+use super::group::{Group, STEP_MAX};
+use crate::store_error::StoreError;
+use mlgw_common::time::Instant;
+use openraft::LogIdOptionExt as _;
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::metrics::WaitError;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Longest time that a member with peers waits for a purge. It is repeated: a leader cannot purge entries
+/// while it sends them to a slow follower.
+const MEMBER_PURGE_MAX: Duration = Duration::from_secs(5);
+
+/// A position in the log up to which it is purged.
+#[derive(Debug, PartialEq, Eq)]
+struct PurgePosition {
+    upto: u64,
+    /// Bytes of the entries after it that could be purged too.
+    kept: u64,
+}
+
+impl Group {
+    /// Flushes the state and purges the log up to the position that the flushed state contains, or to that of
+    /// a follower that lacks little more.
+    pub(crate) async fn compact(&self) -> Result<(), StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let begun = Instant::now();
+        // Entries appended from here on may be purged too; they still count as unpurged.
+        let counted = self.log.bytes();
+        let (before, applied) = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            (metrics.snapshot.index(), metrics.last_applied.index())
+        };
+        // After a crash between snapshot and purge there is no newer position to take a snapshot of.
+        let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
+        let Some(flushed) = upto else { return Ok(()) };
+        let group = self.clone();
+        let found = tokio::task::spawn_blocking(move || group.purge_position(flushed, counted));
+        let PurgePosition { upto, kept } = found.await.map_err(|e| failed(&e))??;
+        self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
+        let max = if self.is_alone() { STEP_MAX } else { MEMBER_PURGE_MAX };
+        let purged = self.raft.wait(Some(max));
+        match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
+            Ok(_) => {}
+            // A slow follower is no error of this member, and a wait for space ends.
+            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
+                tracing::info!(group = self.id, upto, "entries are in use; the log is purged later");
+                return Ok(());
+            }
+            Err(error) => return Err(failed(&error)),
+        }
+        // Also if everything was purged before: the count then came from the size of the store's files at the
+        // start.
+        self.log.subtract_purged(counted.saturating_sub(kept));
+        let log = self.log.clone();
+        let given_back = tokio::task::spawn_blocking(move || log.free_purged_space(upto + 1));
+        given_back.await.map_err(|e| failed(&e))?
+    }
+
+    /// The position up to which the log is purged: `flushed`, unless a follower lacks entries before it that
+    /// are less than half of the log, which has `counted` bytes.
+    fn purge_position(&self, flushed: u64, counted: u64) -> Result<PurgePosition, StoreError> {
+        let matched = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let followers = metrics.replication.iter().flat_map(BTreeMap::values);
+            followers.map(|matched| matched.index().unwrap_or(0)).min()
+        };
+        if let Some(upto) = matched.filter(|matched| *matched < flushed) {
+            let kept = self.log.bytes_between(upto + 1, flushed + 1, counted / 2)?;
+            if kept <= counted / 2 {
+                return Ok(PurgePosition { upto, kept });
+            }
+        }
+        Ok(PurgePosition { upto: flushed, kept: 0 })
+    }
+
+    /// Takes a snapshot that reaches beyond `before` and returns its last index. Taking it flushes the state
+    /// and reads the flushed position back.
+    async fn take_snapshot(&self, before: Option<u64>) -> Result<Option<u64>, StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let begun = Instant::now();
+        self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
+        let taken = self.raft.wait(Some(STEP_MAX));
+        match taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await {
+            Ok(metrics) => Ok(metrics.snapshot.index()),
+            // The leader's snapshot is being installed instead, or the flush waited for space.
+            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
+                Ok(None)
+            }
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
