@@ -11,12 +11,12 @@ use mlgw_formats::schema::meta::LogPosition;
 use openraft::EntryPayload;
 use openraft::storage::{RaftLogReader as _, RaftLogStorageExt as _};
 
-/// Bytes of an entry, more or less. Three of them are at least as long as a read, and two are not.
+/// Bytes of an entry, more or less. Five of them are at least as long as a read, and four are not.
 const ENTRY_BYTES: usize = 900 << 10;
 /// Entries of the log, more than stay in memory.
 const ENTRIES: u64 = 9;
 /// Entries of a read.
-const READ_ENTRIES: u64 = 3;
+const READ_ENTRIES: u64 = 5;
 
 /// An entry with one long command.
 fn entry(index: u64, bytes: usize) -> RaftLogEntry {
