@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import proc
 from bench import REST_CPU_SECONDS, REST_SECONDS_MAX
+from load.sampler import Sampler
 from server import ServerError, environment
 from store import Store
 from units import KIB
@@ -30,6 +31,8 @@ THREE = (STORAGE,) * VOTERS
 # Below the ports that the kernel gives to connections.
 PORTS = itertools.count(9100)
 GLANCE_SECONDS = 0.3
+# Between two samples of the bytes between nodes. An idle connection is closed after 30 s.
+LOOK_SECONDS = 1
 # A part of the log that is on its way.
 LAG_BYTES_MAX = 64 * KIB
 # Leaders are transferred one after the other; they are settled when they were the same for this long.
@@ -263,12 +266,36 @@ def settled_leaders(groups):
     return {number: group["leader"] for number, group in groups.items()}
 
 
-def grown_bytes(before, after):
-    """The growth of Cluster.peer_bytes between two moments."""
-    ended = before.keys() - after.keys()
-    if ended:
-        raise ServerError(f"{len(ended)} connections between nodes ended, and their last bytes are unknown")
-    return sum(count - before.get(connection, 0) for connection, count in after.items())
+class PeerBytes:
+    """Samples of Cluster.peer_bytes, from its begin to its end."""
+
+    def __init__(self, cluster):
+        self.look, self.samples = cluster.peer_bytes, []
+
+    def __enter__(self):
+        self.samples.append(self.look())
+        self.sampler = Sampler(self.look, LOOK_SECONDS)
+        self.sampler.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.sampler.__exit__()
+        self.samples += [*(value for _, value in self.sampler.samples), self.look()]
+
+    def grown(self):
+        return grown_bytes(self.samples)
+
+
+def grown_bytes(samples):
+    """The growth of Cluster.peer_bytes over samples. A connection may end if it was idle before."""
+    counts, idle = dict(samples[0]), set()
+    for before, after in itertools.pairwise(samples):
+        ended = before.keys() - after.keys() - idle
+        if ended:
+            raise ServerError(f"{len(ended)} connections ended in use, and their last bytes are unknown")
+        idle = {connection for connection, count in after.items() if before.get(connection) == count}
+        counts |= after
+    return sum(count - samples[0].get(connection, 0) for connection, count in counts.items())
 
 
 def peer_host():

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import compare
 import rows
+from cluster import grown_bytes
 from load.nodes import Mix, NodesLoad, Sent, capacity, p99
 from report import Report, shown, three_digits
 from rows.cluster.latency import LOAD_MAX, rate_of_load, ratio
@@ -28,6 +29,17 @@ def reported(add):
     report = Report()
     add(report)
     return report
+
+
+class Counting(unittest.TestCase):
+    def test_the_bytes_of_connections_are_counted_that_began_or_ended_idle(self):
+        samples = [{"a": 5, "b": 7}, {"a": 9, "b": 7, "c": 2}, {"a": 11, "c": 2}, {"a": 12, "c": 2}, {"a": 20}]
+        self.assertEqual(grown_bytes(samples), 15 + 2)
+
+    def test_a_connection_that_ended_in_use_has_an_unknown_count(self):
+        for samples in ([{"a": 5}, {"a": 9}, {}], [{"a": 5}, {}]):
+            with self.assertRaises(ServerError):
+                grown_bytes(samples)
 
 
 class Judging(unittest.TestCase):

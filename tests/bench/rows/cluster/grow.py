@@ -7,7 +7,7 @@ bytes between the nodes. The nodes of the first set have the rows of all groups,
 to three nodes beyond its set, however many nodes there are."""
 
 from bench import numbered
-from cluster import BUCKET_GROUP, FIRST, FIRST_GROUP, THREE, grown_bytes, new_cluster
+from cluster import BUCKET_GROUP, FIRST, FIRST_GROUP, THREE, PeerBytes, new_cluster
 from rows.cluster.requests import BODY_BYTES, KEYS, Side, alone_with_objects, reading_side, take_turns
 from server import ServerError
 from store import BUCKET, CONNECTIONS
@@ -32,9 +32,9 @@ class CountedBytes:
         self.cluster, self.bytes = cluster, 0
 
     def spent(self, work):
-        before = self.cluster.peer_bytes()
-        load = self.cluster.spent(work)
-        self.bytes += grown_bytes(before, self.cluster.peer_bytes())
+        with PeerBytes(self.cluster) as peer_bytes:
+            load = self.cluster.spent(work)
+        self.bytes += peer_bytes.grown()
         return load
 
 

@@ -6,7 +6,7 @@ from statistics import median
 
 import proc
 from bench import NO_COMPACTION
-from cluster import grown_bytes, new_cluster
+from cluster import PeerBytes, new_cluster
 from load.result import Load
 from rows.multipart import Sender
 from units import GIB, MIB
@@ -25,13 +25,14 @@ def cluster_parts(bench):
     parts, body = max(1, int(bench.options.gib / 2 * GIB / PART_BYTES)), os.urandom(PART_BYTES)
     costs, total = {"alone": [], "cluster": []}, TURNS * parts * PART_BYTES
     with new_cluster(bench, settings=NO_COMPACTION) as cluster:
-        before = cluster.peer_bytes()
-        for turn in range(TURNS):
-            bench.report.say(f"cluster-parts: turn {turn + 1} of {TURNS}")
-            costs["alone"].append(send(bench, bench.spent, alone, body, parts))
-            leading = cluster.nodes[cluster.leader()]
-            costs["cluster"].append(send(bench, cluster.spent, leading, body, parts, cluster.until_copied))
-        between = grown_bytes(before, cluster.peer_bytes())
+        with PeerBytes(cluster) as peer_bytes:
+            for turn in range(TURNS):
+                bench.report.say(f"cluster-parts: turn {turn + 1} of {TURNS}")
+                costs["alone"].append(send(bench, bench.spent, alone, body, parts))
+                leading = cluster.nodes[cluster.leader()]
+                cost = send(bench, cluster.spent, leading, body, parts, cluster.until_copied)
+                costs["cluster"].append(cost)
+        between = peer_bytes.grown()
     size = parts * PART_BYTES
     each = {side: median(load.cpu for load in loads) * GIB / size for side, loads in costs.items()}
     rates = {side: median(size / MIB / load.seconds for load in loads) for side, loads in costs.items()}
