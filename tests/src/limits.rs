@@ -10,7 +10,7 @@
 //! - `lengths`: bodies without a length over HTTP/2;
 //! - `one_server`: a second server on one directory is refused;
 //! - `drain`: a stop is announced, and requests in flight finish before it;
-//! - `huge_pages`: no memory in huge pages;
+//! - `huge_pages`: huge pages are turned off;
 //! - `proxied`: addresses of clients behind proxies;
 //! - `heads`: the maximum size of a request's head over HTTP/2;
 //! - `refused`: requests that are refused while their bodies are in transit;

@@ -31,7 +31,7 @@ pub(crate) struct FramedIo {
     io: Box<dyn Duplex>,
     decoder: FrameDecoder,
     inbox: BytesMut,
-    /// Room for the bytes of one read.
+    /// Least room for the bytes of one read.
     read_bytes: usize,
     /// Frames to be sent.
     pub(crate) outbox: BytesMut,
@@ -90,7 +90,7 @@ impl FramedIo {
         self.inbox.reserve(self.read_bytes);
         let read = poll_read_buf(Pin::new(&mut self.io), cx, &mut self.inbox);
         if self.inbox.is_empty() {
-            // A connection that waits has no memory.
+            // A connection that waits keeps no memory here; its socket has a buffer.
             self.inbox = BytesMut::new();
         }
         read

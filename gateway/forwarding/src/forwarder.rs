@@ -92,6 +92,15 @@ pub struct Forwarder {
     pub counters: Arc<ForwardCounters>,
 }
 
+/// How a request is forwarded.
+#[derive(Clone, Copy)]
+struct RequestKind {
+    /// It counts as a read of its member.
+    is_read: bool,
+    /// The member carries it out when it is released.
+    gated: bool,
+}
+
 /// A stream on which a member has accepted the request.
 struct AcceptedStream<B> {
     member: NodeId,
@@ -164,13 +173,13 @@ impl Forwarder {
         let is_suspect = |member| self.health.is_suspect(member, now) || self.streams.is_stopping(member);
         let mut candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
         if is_read {
-            candidates.fill(READS_TOGETHER, |member| self.reads.count(member));
+            candidates.prefer_below(READS_TOGETHER, |member| self.reads.count(member));
         }
         if let Some(owner) = owner.filter(|owner| !group.has_node(*owner)) {
             candidates.add(owner, is_suspect(owner));
         }
         let gated = is_released_later(&head.method, declared);
-        let accepted = self.find_member(candidates, &encoded, (is_read, gated), until).await?;
+        let accepted = self.find_member(candidates, &encoded, RequestKind { is_read, gated }, until).await?;
         count(&self.counters.accepted);
         if let Some(gate) = &accepted.gate {
             let opening = match is_body_awaited(head, declared) {
@@ -195,7 +204,7 @@ impl Forwarder {
         &self,
         mut candidates: CandidateQueue,
         head: &Bytes,
-        (is_read, gated): (bool, bool),
+        kind: RequestKind,
         until: Instant,
     ) -> Result<AcceptedStream<B>, S3Error>
     where
@@ -204,9 +213,8 @@ impl Forwarder {
     {
         let mut last = None;
         while let Some(member) = candidates.next().filter(|_| Instant::now() < until) {
-            let read = is_read.then(|| self.reads.begin(member));
-            match self.attempt(member, head, gated, until).await {
-                Ok(accepted) => return Ok(AcceptedStream { read, ..accepted }),
+            match self.attempt(member, head, kind, until).await {
+                Ok(accepted) => return Ok(accepted),
                 Err(failed) => {
                     tracing::debug!(member = member.get(), cause = failed.cause, "a member did not accept");
                     failed.leader.into_iter().for_each(|leader| candidates.prefer(leader));
@@ -230,14 +238,15 @@ impl Forwarder {
         &self,
         member: NodeId,
         head: &Bytes,
-        gated: bool,
+        kind: RequestKind,
         until: Instant,
     ) -> Result<AcceptedStream<B>, FailedAttempt>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         S3Error: From<B::Error>,
     {
-        let (gate, body) = match gated {
+        let read = kind.is_read.then(|| self.reads.begin(member));
+        let (gate, body) = match kind.gated {
             true => {
                 let (gate, body) = BodyGate::new();
                 (Some(gate), MemberBody::new(body))
@@ -251,7 +260,7 @@ impl Forwarder {
         let (counter, failed) = match verdict {
             RoutingVerdict::Accepted { epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
-                return Ok(AcceptedStream { member, gate, answer: opened.body, read: None });
+                return Ok(AcceptedStream { member, gate, answer: opened.body, read });
             }
             RoutingVerdict::NotMine { leader, epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
@@ -311,7 +320,7 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     S3Error: From<B::Error>,
 {
-    let AcceptedStream { member, gate, mut answer, read } = accepted;
+    let AcceptedStream { member, gate, mut answer, mut read } = accepted;
     let (mut decoder, lost) = (AnswerDecoder::default(), |cause: &dyn Display| {
         ForwardFailure::Lost.error(format!("node {member}: {cause}"))
     });
@@ -338,6 +347,7 @@ where
         gate.withhold_rest();
     }
     let ForwardedAnswerHead { status, headers, body_bytes } = head;
+    read.iter_mut().for_each(|read| read.set_body_bytes(body_bytes));
     let kept: Option<Box<dyn Send>> = match gate {
         Some(gate) => Some(Box::new(gate)),
         None => None,

@@ -195,7 +195,7 @@ impl CandidateQueue {
     }
 
     /// Tries the first healthy member with less than `enough` requests first, or that with the fewest.
-    pub fn fill(&mut self, enough: usize, requests: impl Fn(NodeId) -> usize) {
+    pub fn prefer_below(&mut self, enough: usize, requests: impl Fn(NodeId) -> usize) {
         let counts = || self.queue.iter().take(self.healthy).map(|member| requests(*member)).enumerate();
         let chosen = counts().find(|(_, count)| *count < enough);
         if let Some((at, _)) = chosen.or_else(|| counts().min_by_key(|(_, count)| *count)) {

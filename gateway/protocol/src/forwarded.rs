@@ -193,7 +193,8 @@ fn run_apart<T: Send + 'static>(
     }
 }
 
-/// Runs a handler in the task of the caller, which may serve other requests too: a panic ends this one.
+/// Runs a handler in the task of the caller. The task may serve other requests too, so a panic is caught and
+/// fails only this request, whose future is dropped.
 async fn run_here<T>(
     answering: Pin<Box<impl Future<Output = Result<T, StreamFault>>>>,
 ) -> Result<T, StreamFault> {

@@ -5,7 +5,7 @@
 /// its own setting.
 pub(crate) fn turn_off() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::info!(%error, "the kernel keeps transparent huge pages: the server uses more memory");
+        tracing::warn!(%error, "cannot disable transparent huge pages; the server may run out of memory");
     }
 }
 

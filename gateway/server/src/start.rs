@@ -7,7 +7,6 @@
 use super::ServeError;
 use super::error::io_error;
 use super::files::FileBudget;
-use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{ByteSize, Clock, Secret};
 use mlgw_config::{Config, Durability, LoadedConfig, MachineSizes};
 use mlgw_credentials::{RootCredentials, Sealer};
@@ -84,7 +83,6 @@ impl StartResources {
         };
         let machine = MachineSizes::detect(&config.segments_dir());
         check_memory(config, &machine)?;
-        disable_huge_pages_where_memory_is_small(&machine);
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         if !config.catalogue.checkpoint_interval.is_zero() {
@@ -146,16 +144,6 @@ fn check_memory(config: &Config, machine: &MachineSizes) -> Result<(), ServeErro
         );
     }
     Ok(())
-}
-
-/// Disables huge pages on a small machine. The heap grows in pages of 4 KiB from then on. Existing pages
-/// stay.
-fn disable_huge_pages_where_memory_is_small(machine: &MachineSizes) {
-    if machine.memory_bytes < HUGE_PAGES_MEMORY_MIN
-        && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
-    {
-        tracing::warn!(%error, "cannot disable transparent huge pages; the server may run out of memory");
-    }
 }
 
 /// Removes catalogues that the one that was just opened replaced, and unfinished ones.

@@ -1,11 +1,11 @@
-//! The server does not use transparent huge pages, whatever the machine's setting is.
+//! The server turns transparent huge pages off for its process, whatever the machine's setting is.
 
 use std::fs;
 
 use crate::server::ServerSetup;
 
 #[test]
-fn a_server_uses_no_transparent_huge_pages() {
+fn huge_pages_are_turned_off_for_the_process() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a child process");

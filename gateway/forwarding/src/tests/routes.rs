@@ -100,7 +100,7 @@ fn candidates(preference: RoutePreference, turn: u64, own: u64, suspects: &[u64]
 }
 
 #[test]
-fn changes_prefer_the_leader_and_others_take_turns() {
+fn the_leader_is_first_for_changes_and_the_turn_decides_otherwise() {
     use RoutePreference::{Any, Leader};
     assert_eq!(candidates(Leader, 0, 9, &[]), [2, 1, 3]);
     assert_eq!(candidates(Leader, 2, 9, &[]), [2, 3, 1]);
@@ -117,7 +117,7 @@ fn reads_fill_one_healthy_member_before_the_next() {
         let group = RangeMembers { others: vec![NodeId(4)], ..group(&[1, 2, 3], Some(1)) };
         let is_suspect = |member: NodeId| suspects.contains(&member.get());
         let mut queue = CandidateQueue::new(&group, RoutePreference::Any, 1, NodeId(9), is_suspect);
-        queue.fill(8, |member| requests[member.get() as usize - 1]);
+        queue.prefer_below(8, |member| requests[member.get() as usize - 1]);
         let queue: Vec<_> = queue.map(NodeId::get).collect();
         assert_eq!(queue.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "all are tried");
         queue[0]
