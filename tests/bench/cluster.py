@@ -31,8 +31,9 @@ THREE = (STORAGE,) * VOTERS
 # Below the ports that the kernel gives to connections.
 PORTS = itertools.count(9100)
 GLANCE_SECONDS = 0.3
-# Between two samples of the bytes between nodes. An idle connection is closed after 30 s.
-LOOK_SECONDS = 1
+# Between two samples of the bytes between nodes, and the number of samples in which an idle connection has the
+# same count: it is closed after 30 s.
+LOOK_SECONDS, IDLE_LOOKS = 1, 20
 # A part of the log that is on its way.
 LAG_BYTES_MAX = 64 * KIB
 # Leaders are transferred one after the other; they are settled when they were the same for this long.
@@ -280,6 +281,8 @@ class PeerBytes:
 
     def __exit__(self, *_):
         self.sampler.__exit__()
+        if self.sampler.error:
+            raise self.sampler.error
         self.samples += [*(value for _, value in self.sampler.samples), self.look()]
 
     def grown(self):
@@ -287,13 +290,15 @@ class PeerBytes:
 
 
 def grown_bytes(samples):
-    """The growth of Cluster.peer_bytes over samples. A connection may end if it was idle before."""
-    counts, idle = dict(samples[0]), set()
+    """The growth of Cluster.peer_bytes over samples. A connection may end if it carried nothing since the first
+    one, or in so many of them. One that begins and ends between two samples is not counted."""
+    counts, looks = dict(samples[0]), dict.fromkeys(samples[0], IDLE_LOOKS)
     for before, after in itertools.pairwise(samples):
-        ended = before.keys() - after.keys() - idle
+        ended = {connection for connection in before.keys() - after.keys() if looks[connection] < IDLE_LOOKS}
         if ended:
             raise ServerError(f"{len(ended)} connections ended in use, and their last bytes are unknown")
-        idle = {connection for connection, count in after.items() if before.get(connection) == count}
+        looks = {connection: looks[connection] + 1 if before.get(connection) == count else 1
+                 for connection, count in after.items()}
         counts |= after
     return sum(count - samples[0].get(connection, 0) for connection, count in counts.items())
 

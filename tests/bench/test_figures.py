@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import compare
 import rows
-from cluster import grown_bytes
+from cluster import IDLE_LOOKS, grown_bytes
 from load.nodes import Mix, NodesLoad, Sent, capacity, p99
 from report import Report, shown, three_digits
 from rows.cluster.latency import LOAD_MAX, rate_of_load, ratio
@@ -33,13 +33,16 @@ def reported(add):
 
 class Counting(unittest.TestCase):
     def test_the_bytes_of_connections_are_counted_that_began_or_ended_idle(self):
-        samples = [{"a": 5, "b": 7}, {"a": 9, "b": 7, "c": 2}, {"a": 11, "c": 2}, {"a": 12, "c": 2}, {"a": 20}]
-        self.assertEqual(grown_bytes(samples), 15 + 2)
+        samples = [{"a": 5, "b": 7}, {"a": 9, "b": 8}, *([{"a": 11, "b": 8, "c": 2}] * IDLE_LOOKS), {"a": 20}]
+        self.assertEqual(grown_bytes(samples), 15 + 1 + 2)
 
     def test_a_connection_that_ended_in_use_has_an_unknown_count(self):
-        for samples in ([{"a": 5}, {"a": 9}, {}], [{"a": 5}, {}]):
+        idle = [{"a": 9}] * (IDLE_LOOKS - 1)
+        for samples in ([{"a": 5}, {"a": 9}, {}], [{}, {"a": 5}, {}], [{"a": 5}, *idle, {}]):
             with self.assertRaises(ServerError):
                 grown_bytes(samples)
+        self.assertEqual(grown_bytes([{"a": 5}, *idle, {"a": 9}, {}]), 4)
+        self.assertEqual(grown_bytes([{"a": 5, "b": 1}, {"b": 2}]), 1, "it carried nothing")
 
 
 class Judging(unittest.TestCase):

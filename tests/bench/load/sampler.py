@@ -9,7 +9,7 @@ class Sampler:
 
     def __init__(self, look, every_seconds):
         self.look, self.every, self.samples = look, every_seconds, []
-        self.over = threading.Event()
+        self.over, self.error = threading.Event(), None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self):
@@ -18,6 +18,9 @@ class Sampler:
                 self.samples.append((time.perf_counter(), self.look()))
             except OSError:
                 return  # The sampled process has ended.
+            except Exception as error:
+                self.error = error
+                return
             self.over.wait(self.every)
 
     def __enter__(self):
