@@ -202,8 +202,8 @@ async fn a_member_leaves_requests_for_groups_without_a_majority_to_the_others() 
     cluster.member().lost_groups.send_replace([7].into());
     let mut served_by = BTreeSet::new();
     for _ in 0..4 {
-        let get = client.call("GET", "/data/k", b"").await;
-        served_by.extend(get.header("x-mlgw-node").map(str::to_owned));
+        let put = client.call("PUT", "/data/k", b"a").await;
+        served_by.extend(put.header("x-mlgw-node").map(str::to_owned));
     }
     assert!(served_by.contains("1"), "another group is lost: {served_by:?}");
 }
