@@ -31,8 +31,8 @@ THREE = (STORAGE,) * VOTERS
 # Below the ports that the kernel gives to connections.
 PORTS = itertools.count(9100)
 GLANCE_SECONDS = 0.3
-# Between two samples of the bytes between nodes, and the number of samples in which an idle connection has the
-# same count: it is closed after 30 s.
+# Between two samples of the bytes between nodes, and the number of samples in which an idle connection has
+# the same count: it is closed after 30 s.
 LOOK_SECONDS, IDLE_LOOKS = 1, 20
 # A part of the log that is on its way.
 LAG_BYTES_MAX = 64 * KIB
@@ -290,8 +290,8 @@ class PeerBytes:
 
 
 def grown_bytes(samples):
-    """The growth of Cluster.peer_bytes over samples. A connection may end if it carried nothing since the first
-    one, or in so many of them. One that begins and ends between two samples is not counted."""
+    """The growth of Cluster.peer_bytes over samples. A connection may end if it carried nothing since the
+    first one, or in so many of them. One that begins and ends between two samples is not counted."""
     counts, looks = dict(samples[0]), dict.fromkeys(samples[0], IDLE_LOOKS)
     for before, after in itertools.pairwise(samples):
         ended = {connection for connection in before.keys() - after.keys() if looks[connection] < IDLE_LOOKS}

@@ -1,7 +1,7 @@
 //! The answer of a member as bytes: its frames, then its body.
 //!
-//! A transport polls an answer only while the other side has room for bytes, so the handler of a change runs in
-//! a task of its own. Dropping the stream drops the handler.
+//! A transport polls an answer only while the other side has room for bytes, so the handler of a change runs
+//! in a task of its own. Dropping the stream drops the handler.
 
 use crate::answer::{AnswerFrame, ForwardedAnswerHead};
 use crate::streams::{PolledFrame, StreamFault};

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Longest time that a command waits for a purge. It is shorter than the time-outs of clients, and longer than
-/// the call with which a leader sends entries to a member whose syncs take seconds: no purge ends before it.
+/// Longest time that a command waits for a purge. A purge of entries that a leader is sending waits for that
+/// call, which may take four seconds and be followed by another one. Clients wait longer.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// Multiple of the bound that the log may reach while a snapshot is sent: the member that receives it needs

@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 /// Maximum bytes of written entries that stay in memory although they are not applied yet.
 const RECENT_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of entries after which a read for another member ends. A member whose syncs take two seconds follows a
-/// megabyte of log a second with it.
+/// Bytes of entries after which a read for another member ends. With syncs of two seconds an append takes up
+/// to four: it may wait for the one in progress. So such a member follows a megabyte a second.
 const READ_BYTES: usize = 4 << 20;
 
 /// A group's part of the log. Clones share it.

@@ -7,8 +7,8 @@
 //! The number of kept outcomes is bounded; the oldest go first, and their proposals have an unknown outcome.
 //!
 //! A batch whose answer does not arrive is **settled**: its tag is applied here, or an entry of a later
-//! leadership. The log of a later leadership has every entry of the earlier ones that will ever be applied, and
-//! they are before its own. So a batch that was not applied before it is in no log.
+//! leadership. The log of a later leadership has every entry of the earlier ones that will ever be applied,
+//! and they are before its own. So a batch that was not applied before it will never be.
 
 use mlgw_common::limits::KEPT_OUTCOMES_MAX;
 use mlgw_formats::command::TagBatch;

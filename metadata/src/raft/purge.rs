@@ -1,9 +1,8 @@
 //! Purges of a group's log: the state is flushed, and the entries that it contains are removed.
 //!
-//! openraft removes no entry that a leader is sending, so a follower whose syncs take seconds would delay each
-//! purge, and writers wait for it. The entries that such a follower lacks therefore stay if they are less than
-//! half of the log. A follower that lacks more gets a snapshot. After a crash the log has the entries of a
-//! purge that was not written, and they are purged again.
+//! openraft removes no entry that a leader is sending, so a follower whose syncs take seconds would delay
+//! each purge, and writers wait for it. A leader therefore keeps the entries that its followers lack if they
+//! have at most half of the bytes of the log. A follower that lacks more gets a snapshot.
 
 use super::group::{Group, STEP_MAX};
 use crate::store_error::StoreError;

@@ -23,6 +23,7 @@ use mlgw_formats::log_types::Leadership;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
 /// Maximum number of batches in flight. With one, all commands that arrive during a sync form the next batch.
@@ -88,6 +89,24 @@ pub(crate) struct OutgoingBatch {
     pub(crate) batch: Batch,
     pub(crate) leadership: Leadership,
     pub(crate) answers: Vec<oneshot::Sender<CommandResult>>,
+}
+
+/// Numbers of the batches that a member sends to another node. The first one is random: the log may have tags
+/// of the process before.
+#[derive(Debug)]
+pub(super) struct BatchNumbers(AtomicU64);
+
+impl Default for BatchNumbers {
+    fn default() -> Self {
+        Self(AtomicU64::new(fastrand::u64(..)))
+    }
+}
+
+impl BatchNumbers {
+    /// A number that no other batch of the member has.
+    pub(super) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl CommandQueue {

@@ -2,9 +2,10 @@
 //!
 //! A proposal names the leadership that this member knows. The leader refuses it under another one, so an old
 //! proposal cannot enter the log of a later term. **A proposal that may have reached the leader is never sent
-//! to it again.** If no answer comes, this member finds its tag among the entries that it applies, or an entry
-//! of a later leadership ([`super::outcomes`]). In the second case the batch is in no log, and its commands
-//! may be proposed to the next leader. If neither comes in time, the outcome is unknown.
+//! to it again.** If no answer comes, this member finds its tag among the entries that it applies, or an
+//! entry of a later leadership ([`super::outcomes`]). In the second case no entry with the batch will ever be
+//! committed, and its commands may be proposed to the next leader. If neither comes in time, the outcome is
+//! unknown.
 
 use super::error::GroupError;
 use super::group::Group;
@@ -21,7 +22,6 @@ use mlgw_formats::log_batch::{Outcomes, encode_into};
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{Leadership, LogId};
 use mlgw_formats::member_calls::{DeclineReason, DeclineReply, MemberReply, MemberRequest, ProposeCall};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest time that the leader may take for a proposal.
@@ -32,20 +32,10 @@ const APPLY_MAX: Duration = Duration::from_secs(2);
 
 /// Longest time that a follower waits until a proposal without an answer is settled: an election takes about
 /// four seconds.
-const SETTLE_MAX: Duration = Duration::from_secs(8);
+const UNSETTLED_MAX: Duration = Duration::from_secs(8);
 
 /// Time in which a leader that lost its leadership may still answer a proposal.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// Numbers of the batches of a member. The first one is random: the log may have tags of the process before.
-#[derive(Debug)]
-pub(super) struct BatchNumbers(AtomicU64);
-
-impl Default for BatchNumbers {
-    fn default() -> Self {
-        Self(AtomicU64::new(fastrand::u64(..)))
-    }
-}
 
 impl Group {
     /// Sends a batch to the leader on another node, and answers its commands when this member has applied
@@ -63,14 +53,14 @@ impl Group {
         if let (Err(GroupError::UnknownOutcome), Some(tag)) = (&answered, tag) {
             in_flight.done();
             self.take_turn();
-            let settled = settle(expected, tag, leadership).await;
-            return queue::send_results(answers, settled.map(|found| without_tag(found, true)));
+            let settled = outcomes_when_settled(expected, tag, leadership).await;
+            return queue::send_results(answers, settled.map(|(id, found)| without_tag(id, found, true)));
         }
         let applied = match answered {
             Ok(id) => outcomes_of(expected, id).await,
             Err(error) => Err(error),
         };
-        queue::send_results(answers, applied.map(|found| without_tag(found, tag.is_some())));
+        queue::send_results(answers, applied.map(|(id, found)| without_tag(id, found, tag.is_some())));
         in_flight.done();
         self.take_turn();
     }
@@ -113,10 +103,7 @@ impl Group {
     /// The tag of the next batch, if every member knows tags.
     fn next_tag(&self) -> Option<TagBatch> {
         let is_known = self.watcher.cluster_version() >= TAGS_CLUSTER_VERSION;
-        is_known.then(|| TagBatch {
-            node: self.node,
-            number: self.batch_numbers.0.fetch_add(1, Ordering::Relaxed),
-        })
+        is_known.then(|| TagBatch { node: self.node, number: self.batch_numbers.next() })
     }
 }
 
@@ -129,7 +116,7 @@ fn tagged(batch: Bytes, tag: Option<TagBatch>) -> Bytes {
 }
 
 /// The outcomes of a batch's commands without that of its tag.
-fn without_tag((id, mut outcomes): (LogId, Outcomes), is_tagged: bool) -> (u64, Outcomes) {
+fn without_tag(id: LogId, mut outcomes: Outcomes, is_tagged: bool) -> (u64, Outcomes) {
     if is_tagged {
         outcomes.0.pop();
     }
@@ -145,12 +132,12 @@ async fn outcomes_of(expected: OutcomeExpected, id: LogId) -> Result<(LogId, Out
 }
 
 /// The entry and the outcomes of a batch without an answer.
-async fn settle(
+async fn outcomes_when_settled(
     expected: OutcomeExpected,
     tag: TagBatch,
     leadership: Leadership,
 ) -> Result<(LogId, Outcomes), GroupError> {
-    match timeout(SETTLE_MAX, expected.settled(tag, leadership)).await {
+    match timeout(UNSETTLED_MAX, expected.settled(tag, leadership)).await {
         Ok(Ok(Some(found))) => Ok(found),
         Ok(Ok(None)) => Err(GroupError::Discarded),
         Ok(Err(_)) | Err(_) => Err(GroupError::UnknownOutcome),

@@ -36,8 +36,8 @@ STREAM_BYTES, STREAM_PER_SECOND = 150_000, 200
 # Of 200 characters, deleted in small commands: with the PUTs, 50 MB of log in a minute.
 ABSENT_KEYS, KEY_CHARS, ABSENT_EVERY_SECONDS = 200, 200, 0.05
 # The smallest one permitted: the log is purged several times while the node is away. Its entries have up to
-# 1.5 times as much, and 4.5 times while a snapshot is sent, as it is to a node with slow syncs; its files have
-# up to twice the entries.
+# 1.5 times as much, and 4.5 times while a snapshot is sent, as it is to a node with slow syncs; its files
+# have up to twice the entries.
 SHORT_LOG = {"catalogue.log_bytes_max": "8MiB"}
 LOG_MIB_MAX, SENDING_LOG_MIB_MAX, SNAPSHOTS_MAX = 24, 72, 1
 INSTALLED = "mlgw_raft_installed_snapshots_total"
