@@ -241,8 +241,12 @@ fn a_node_that_is_killed_while_it_copies_continues() {
 pub(super) fn damage_all_but(cluster: &mut TestCluster, good: usize) {
     STORAGE.into_iter().for_each(|id| cluster.kill(id));
     let bad = || STORAGE.into_iter().filter(|id| *id != good);
+    // The same one everywhere. A segment that is open still may lack a copy on one of the nodes.
+    let mut common = segment_files(cluster, good);
+    common.retain(|name, _| bad().all(|id| segment_files(cluster, id).contains_key(name)));
+    let (name, length) = longest(common);
     for id in bad() {
-        flip_byte_of_longest(cluster, id);
+        flip_byte(cluster, id, &name, length / 2);
         make_scrub_due(cluster, id);
     }
     bad().for_each(|id| cluster.spawn(id));
@@ -288,13 +292,21 @@ fn is_copied_but_for_open_segments(cluster: &TestCluster) -> bool {
     copies.below_segments == 0 && different <= copies.open_segments
 }
 
+/// The longest of these files, and its length.
+fn longest(files: BTreeMap<String, u64>) -> (String, u64) {
+    files.into_iter().max_by_key(|(_, length)| *length).expect("a segment")
+}
+
 /// Flips a bit in the middle of the longest segment file of a stopped node.
 fn flip_byte_of_longest(cluster: &TestCluster, id: usize) {
-    let files = segment_files(cluster, id);
-    let (name, _) = files.iter().max_by_key(|(_, length)| **length).expect("a segment");
+    let (name, length) = longest(segment_files(cluster, id));
+    flip_byte(cluster, id, &name, length / 2);
+}
+
+/// Flips a bit in a segment file of a stopped node.
+fn flip_byte(cluster: &TestCluster, id: usize, name: &str, at: u64) {
     let path = cluster.segments_dir(id).join(name);
     let mut bytes = fs::read(&path).expect("read");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
+    bytes[usize::try_from(at).expect("a position in memory")] ^= 1;
     fs::write(&path, bytes).expect("written");
 }
