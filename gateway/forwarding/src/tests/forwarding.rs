@@ -1,6 +1,7 @@
 //! The forwarder over scripted members: which are tried, what is carried out, which error is reported.
 
 use super::members::{Behavior, ScriptedMembers, ScriptedNetwork};
+use crate::reads::READS_TOGETHER;
 use crate::route::{MapEpoch, RangeMembers, RouteTable, RouteTarget};
 use crate::verdict::{RoutingVerdict, UnconfirmedCause};
 use crate::{
@@ -82,6 +83,10 @@ impl ForwardingScenario {
         self.put_with(Request::put("/b/k").body(()).unwrap().into_parts().0, pieces).await
     }
 
+    async fn get(&self) -> ForwardedResponse {
+        self.put_with(Request::get("/b/k").body(()).unwrap().into_parts().0, vec![]).await.unwrap()
+    }
+
     async fn put_with(
         &self,
         head: Parts,
@@ -150,6 +155,38 @@ async fn a_request_is_carried_out_by_the_first_member_that_accepts_it() {
     // Members that just failed are tried last.
     scenario.put(vec![]).await.unwrap();
     assert_eq!(scenario.tried()[9..], [3, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_stay_with_one_member_until_enough_of_their_bodies_are_under_way() {
+    let scenario = ForwardingScenario::new(&[(1, SERVES), (2, SERVES), (3, SERVES)]);
+    let mut held = Vec::new();
+    for _ in 0..READS_TOGETHER {
+        held.push(scenario.get().await);
+    }
+    assert!(held.iter().all(|answer| answer.member == NodeId(2)), "by the id of the forwarding node");
+    assert_eq!(scenario.get().await.member, NodeId(3));
+    drop(held.pop());
+    assert_eq!(scenario.get().await.member, NodeId(2));
+
+    let refusing = ForwardingScenario::new(&[(1, busy()), (2, SERVES)]);
+    for _ in 0..=READS_TOGETHER {
+        assert_eq!(refusing.get().await.member, NodeId(2));
+    }
+    let tried = refusing.tried();
+    assert!(tried.chunks(2).all(|pair| pair == [1, 2]), "a read that was refused is not counted: {tried:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_with_long_bodies_are_spread_over_the_members() {
+    let long = Behavior::Serves { bytes: 1 << 20, missing: 0 };
+    let scenario = ForwardingScenario::new(&[(1, long.clone()), (2, long.clone()), (3, long)]);
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        held.push(scenario.get().await);
+    }
+    let members: Vec<_> = held.iter().map(|answer| answer.member.get()).collect();
+    assert_eq!(members, [2, 3, 1, 2, 3, 1]);
 }
 
 #[tokio::test(start_paused = true)]
