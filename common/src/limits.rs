@@ -162,9 +162,6 @@ pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 /// with 5,000 connections, a full memory tier and twelve clients that write and read 16 MiB each. Another 28
 /// MiB belong to the kernel: its tables, and dirty pages.
 pub const PROCESS_BYTES: u64 = 80 * MIB;
-/// With less memory than this the server disables huge pages. The allocator advises them for its heap, and
-/// one small buffer then takes up to 2 MiB: a server in 256 MiB took 232 MiB instead of 100 and was killed.
-pub const HUGE_PAGES_MEMORY_MIN: u64 = 2 * GIB;
 /// Memory of an idle connection: its task, its socket and its TLS state, measured.
 pub const IDLE_CONNECTION_BYTES: u64 = 7 * KIB;
 
@@ -437,7 +434,7 @@ pub const SNAPSHOT_HEAD_BYTES_MAX: usize = MIB as usize;
 pub const SNAPSHOT_FILES_MAX: usize = 16_384;
 /// Bytes of a snapshot that are read from a file and sent at a time.
 pub const SNAPSHOT_PIECE_BYTES: usize = 256 * KIB as usize;
-/// Commands whose outcomes are kept while a leader's answer to a proposal is under way: 8 MB at some 128
+/// Commands whose outcomes are kept while a proposal to another node has no outcome yet: 8 MB at some 128
 /// bytes each.
 pub const KEPT_OUTCOMES_MAX: usize = 1 << 16;
 /// Raft groups with a member on one node.

@@ -133,7 +133,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::EndGuest(command) => set::end_guest(view, *command),
         Change::RequestRebalance(command) => rebalance::request(view, command),
         Change::EndRebalance(command) => rebalance::end(view, command),
-        // Members digest their rows after the one; the other one identifies its batch.
+        // Neither changes a row: members digest their rows after the first, the second identifies its batch.
         Change::CompareRows(_) | Change::TagBatch(_) => Ok(Reply::Done),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),

@@ -43,7 +43,12 @@ const ACCEPT_WAIT: Duration = Duration::from_millis(FORWARD_ACCEPT_WAIT_MS);
 /// body changes nothing, so it need not wait.
 #[must_use]
 pub fn is_released_later(method: &Method, body: DeclaredBody) -> bool {
-    !matches!(*method, Method::GET | Method::HEAD) || body != DeclaredBody::Empty
+    !is_read(method) || body != DeclaredBody::Empty
+}
+
+/// Returns true if requests with this method change nothing.
+const fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// Returns true if the body of a request is sent to the member only when its handler reads it.
@@ -164,7 +169,7 @@ impl Forwarder {
             HeadError::TooLong(_) | HeadError::Headers(_) => head_too_large(),
             other => S3Error::internal(other),
         })?;
-        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        let is_read = is_read(&head.method);
         let (preference, turn) = match is_read {
             true => (RoutePreference::Any, self.own.get()),
             false => (RoutePreference::Leader, turn),

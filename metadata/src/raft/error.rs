@@ -18,7 +18,7 @@ pub(crate) enum GroupError {
         /// The leader, if this member knows it.
         leader: Option<NodeId>,
     },
-    /// A later leadership began without the command; it is in no log and will not enter one.
+    /// A later leadership committed an entry without the command, so it will never be applied.
     Discarded,
     /// The group changed its leader, or stopped, while the command was being replicated. The command may have
     /// been applied, and another leader may still apply it.

@@ -57,7 +57,8 @@ const GATHER_YIELDS_MAX: usize = 16;
 /// followers replicates it for as long as they are gone.
 pub(super) const OUTCOME_WAIT: Duration = Duration::from_secs(10);
 
-/// Longest time that a command that is not in the log waits for a leader: an election takes about as long.
+/// Longest time that a command that is not in the log waits for a leader. A request has waited at a barrier
+/// before, which takes as long as an election.
 const LEADER_WAIT: Duration = Duration::from_secs(2);
 
 /// Time after which a command whose batch was discarded is not proposed again.
@@ -344,8 +345,8 @@ impl Group {
         }
     }
 
-    /// Proposes a command under the leadership that this member knows. A command that is certainly not in the
-    /// log is proposed again for a while, under a later leadership; any other one never.
+    /// Proposes a command under the leadership that this member knows. A command that will never be
+    /// applied is proposed again for a while, under a later leadership. Any other one is not.
     async fn propose_among_members(&self, command: Arc<Command>) -> Result<AppliedReply, GroupError> {
         let begun = Instant::now();
         let mut deadline = begun + LEADER_WAIT;
@@ -524,6 +525,7 @@ impl Group {
             false => drop(mlgw_common::time::timeout(OUTCOME_WAIT, idle).await),
         }
         self.queue.stop();
+        self.outcomes.stop();
         let stopped = self.raft.shutdown().await;
         // No entry begins one any more. A digest keeps the state open.
         self.row_digests.end().await;

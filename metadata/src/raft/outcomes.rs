@@ -17,7 +17,7 @@ use mlgw_formats::log_types::{Leadership, LogId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 /// The outcome of an entry is not known here.
@@ -29,8 +29,9 @@ pub(crate) struct OutcomeLost;
 pub(crate) struct AppliedOutcomes {
     expecting: AtomicUsize,
     kept: Mutex<KeptOutcomes>,
-    /// How often outcomes were lost: by the bound, or by a snapshot.
+    /// How often outcomes of tagged batches were lost: by the bound, or by a snapshot.
     losses: AtomicU64,
+    is_stopped: AtomicBool,
 }
 
 /// Outcomes of an applied entry.
@@ -39,6 +40,13 @@ struct KeptEntry {
     id: LogId,
     tag: Option<TagBatch>,
     outcomes: Outcomes,
+}
+
+impl KeptEntry {
+    /// The commands that the entry counts as; one if it has none.
+    fn cost(&self) -> usize {
+        self.outcomes.0.len().max(1)
+    }
 }
 
 /// Wait for the outcome of a batch that may be in the log of a leadership.
@@ -62,22 +70,22 @@ struct KeptOutcomes {
 }
 
 impl KeptOutcomes {
-    /// Keeps the outcomes of an entry. Returns true if others were lost for them.
+    /// Keeps the outcomes of an entry. Returns true if those of a tagged batch were lost for them.
     fn insert(&mut self, entry: KeptEntry) -> bool {
-        self.commands += entry.outcomes.0.len();
+        self.commands += entry.cost();
         self.by_index.insert(entry.id.index, entry);
         let mut is_lossy = false;
         while self.commands > KEPT_OUTCOMES_MAX {
             let Some((_, oldest)) = self.by_index.pop_first() else { break };
-            self.commands -= oldest.outcomes.0.len();
-            is_lossy = true;
+            self.commands -= oldest.cost();
+            is_lossy |= oldest.tag.is_some();
         }
         is_lossy
     }
 
     fn take(&mut self, index: u64) -> Option<KeptEntry> {
         let entry = self.by_index.remove(&index)?;
-        self.commands -= entry.outcomes.0.len();
+        self.commands -= entry.cost();
         Some(entry)
     }
 
@@ -111,13 +119,16 @@ impl AppliedOutcomes {
     pub(crate) fn record(&self, id: LogId, tag: Option<TagBatch>, outcomes: Outcomes) {
         let mut kept = self.kept.lock();
         kept.applied = Some(id.index);
+        let waiting = kept.waiting.remove(&id.index);
         if let Some(at) = kept.settling.iter().position(|settling| Some(settling.tag) == tag) {
             let settling = kept.settling.swap_remove(at);
             drop(kept);
+            // Those that wait for another entry at the index lose it, as below.
+            drop(waiting);
             let _ = settling.answer.send(Some((id, outcomes)));
             return;
         }
-        let Some(waiting) = kept.waiting.remove(&id.index) else {
+        let Some(waiting) = waiting else {
             if kept.insert(KeptEntry { id, tag, outcomes }) {
                 self.losses.fetch_add(1, Ordering::SeqCst);
             }
@@ -146,6 +157,12 @@ impl AppliedOutcomes {
         for settled in kept.settling.extract_if(.., |settling| settling.leadership < leadership) {
             let _ = settled.answer.send(None);
         }
+    }
+
+    /// Ends the waits for batches without an answer: this member applies nothing more.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.kept.lock().settling.clear();
     }
 
     /// Records that a snapshot replaced the entries up to `applied`: their outcomes are lost.
@@ -180,7 +197,7 @@ impl OutcomeExpected {
     }
 
     /// The entry and the outcomes of the batch with this tag, which was proposed to the log of `leadership`,
-    /// when it is settled. `None` if it is in no log and will not enter one.
+    /// when it is settled. `None` if it will never be applied.
     pub(crate) async fn settled(
         self,
         tag: TagBatch,
@@ -191,7 +208,8 @@ impl OutcomeExpected {
             if let Some(entry) = kept.take_tagged(tag) {
                 return Ok(Some((entry.id, entry.outcomes)));
             }
-            if self.applied.losses.load(Ordering::SeqCst) != self.losses {
+            let is_stopped = self.applied.is_stopped.load(Ordering::SeqCst);
+            if is_stopped || self.applied.losses.load(Ordering::SeqCst) != self.losses {
                 return Err(OutcomeLost);
             }
             if kept.reached > Some(leadership) {
@@ -335,6 +353,34 @@ mod tests {
         applied.record(id(2, 10), Some(tag(4)), many());
         applied.reached(leadership(3));
         assert_eq!(by_bound.settled(tag(3), leadership(2)).await, Err(OutcomeLost));
+        let unaffected = applied.expect();
+        applied.record(id(3, 11), None, many());
+        applied.record(id(3, 12), Some(tag(5)), outcomes(12));
+        applied.reached(leadership(3));
+        assert_eq!(unaffected.settled(tag(6), leadership(2)).await, Ok(None), "no tagged batch was lost");
         assert_eq!(found.settled(tag(4), leadership(2)).await, Ok(Some((id(2, 10), many()))));
+    }
+
+    #[tokio::test]
+    async fn a_member_that_stops_settles_nothing_more() {
+        let applied = Arc::<AppliedOutcomes>::default();
+        let [waiting, later] = [(); 2].map(|()| applied.expect());
+        let waiting = tokio::spawn(waiting.settled(tag(1), leadership(2)));
+        tokio::task::yield_now().await;
+        applied.stop();
+        assert_eq!(waiting.await.unwrap(), Err(OutcomeLost));
+        assert_eq!(later.settled(tag(2), leadership(2)).await, Err(OutcomeLost));
+    }
+
+    #[tokio::test]
+    async fn a_settled_batch_at_an_index_ends_the_waits_for_another_one_there() {
+        let applied = Arc::<AppliedOutcomes>::default();
+        let [settling, waiting] = [(); 2].map(|()| applied.expect());
+        let settling = tokio::spawn(settling.settled(tag(1), leadership(2)));
+        let waiting = tokio::spawn(waiting.wait(id(2, 5)));
+        tokio::task::yield_now().await;
+        applied.record(id(3, 5), Some(tag(1)), outcomes(5));
+        assert_eq!(settling.await.unwrap(), Ok(Some((id(3, 5), outcomes(5)))));
+        assert_eq!(waiting.await.unwrap(), Err(OutcomeLost));
     }
 }

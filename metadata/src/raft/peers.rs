@@ -1,7 +1,7 @@
 //! Seam to the transport between the nodes of a cluster: calls and snapshots to other members.
 //!
 //! The transport connects members of the cluster only, and names the node at the other end truthfully. The
-//! error of a call states if the other node may have received it: such a proposal is never sent again.
+//! error of a call states if the other node may have received it: such a proposal is never sent to it again.
 
 use crate::store_error::StoreError;
 use bytes::Bytes;

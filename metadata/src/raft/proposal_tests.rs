@@ -8,8 +8,10 @@ use crate::catalogue::options::BarrierError;
 use crate::durability::Durability;
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
+use mlgw_common::limits::BATCH_COMMANDS_MAX;
 use mlgw_formats::cluster_version::{CLUSTER_VERSION, TAGS_CLUSTER_VERSION};
-use mlgw_formats::command::{Change, Command, LeaseBodies, Reply};
+use mlgw_formats::command::{Change, Command, LeaseBodies, Reply, TagBatch};
+use mlgw_formats::log_batch::encode_into;
 use mlgw_formats::log_types::Leadership;
 use mlgw_formats::member_calls::{
     DeclineReason, MemberReply, MemberRequest, ProposeCall, VoteCall, VoteRecord, position,
@@ -155,6 +157,32 @@ async fn a_proposal_whose_answer_is_lost_is_found_in_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_has_the_most_commands_beside_its_tag_which_is_of_its_sender() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let (leader, sender) = (&members[0], NodeId(members[1].node));
+    let proposed = |commands: usize, tagged: NodeId| {
+        let mut batch = Vec::new();
+        (0..commands).for_each(|_| encode_into(&lease(1), &mut batch));
+        let tag = TagBatch { node: tagged.get(), number: 1 };
+        encode_into(&Command::from(Change::TagBatch(tag)), &mut batch);
+        let Leadership { term, node_id } = leader.known_leadership().unwrap();
+        leader.serve(sender, MemberRequest::Propose(ProposeCall { term, node: node_id, batch: batch.into() }))
+    };
+    let own = leader.node;
+    for refused in [proposed(0, sender), proposed(BATCH_COMMANDS_MAX + 1, sender), proposed(1, NodeId(own))] {
+        assert!(refused.await.is_err());
+    }
+    assert_eq!(leased(leader), 0);
+    let accepted = proposed(BATCH_COMMANDS_MAX, sender).await;
+    // Another member may lead by now.
+    if matches!(accepted, Ok(MemberReply::Proposed(_))) {
+        assert_eq!(leased(leader), BATCH_COMMANDS_MAX as u64);
+    }
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proposal_without_a_tag_whose_answer_is_lost_is_never_sent_again() {
     let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
     let members = three_of_version(TAGS_CLUSTER_VERSION - 1, dir.path(), &network).await;
@@ -218,7 +246,7 @@ async fn a_proposal_enters_the_log_of_its_leadership_only() {
     let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
     let members = three(dir.path(), &network).await;
     let mut batch = Vec::new();
-    mlgw_formats::log_batch::encode_into(&lease(7), &mut batch);
+    encode_into(&lease(7), &mut batch);
     let proposed = |member: &Group, leadership: Leadership| {
         let (term, node) = (leadership.term, leadership.node_id);
         let call = ProposeCall { term, node, batch: batch.clone().into() };

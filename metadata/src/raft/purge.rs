@@ -7,14 +7,14 @@
 use super::group::{Group, STEP_MAX};
 use crate::store_error::StoreError;
 use mlgw_common::time::Instant;
-use openraft::LogIdOptionExt as _;
+use openraft::LogIdOptionExt;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::metrics::WaitError;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest time that a member with peers waits for a purge. It is repeated: a leader cannot purge entries
-/// while it sends them to a slow follower.
+/// Longest time that a member with peers waits for a purge. It tries again at the next check of the log:
+/// entries that are being sent to a follower stay.
 const MEMBER_PURGE_MAX: Duration = Duration::from_secs(5);
 
 /// A position in the log up to which it is purged.
@@ -64,16 +64,21 @@ impl Group {
         given_back.await.map_err(|e| failed(&e))?
     }
 
-    /// The position up to which the log is purged: `flushed`, unless a follower lacks entries before it that
-    /// are less than half of the log, which has `counted` bytes.
+    /// The position up to which the log is purged: `flushed`, unless followers lack entries before it that
+    /// have at most half of the log's `counted` bytes. A follower that lacks more, or entries that are purged
+    /// already, needs a snapshot anyway. A purge to a later position that still waits is not taken back; then
+    /// `kept` is too high until the next purge.
     fn purge_position(&self, flushed: u64, counted: u64) -> Result<PurgePosition, StoreError> {
-        let matched = {
+        let mut matched: Vec<u64> = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
+            let purged = metrics.purged.index();
             let followers = metrics.replication.iter().flat_map(BTreeMap::values);
-            followers.map(|matched| matched.index().unwrap_or(0)).min()
+            let matched = followers.filter(|matched| matched.index() >= purged);
+            matched.filter_map(LogIdOptionExt::index).filter(|matched| *matched < flushed).collect()
         };
-        if let Some(upto) = matched.filter(|matched| *matched < flushed) {
+        matched.sort_unstable();
+        for upto in matched {
             let kept = self.log.bytes_between(upto + 1, flushed + 1, counted / 2)?;
             if kept <= counted / 2 {
                 return Ok(PurgePosition { upto, kept });

@@ -30,8 +30,8 @@ const PROPOSE_MAX: Duration = Duration::from_secs(8);
 /// Longest time that a follower waits for the entry of a proposal, after the leader has answered.
 const APPLY_MAX: Duration = Duration::from_secs(2);
 
-/// Longest time that a follower waits until a proposal without an answer is settled: an election takes about
-/// four seconds.
+/// Longest time that a follower waits until a proposal without an answer is settled: an election takes up to
+/// four seconds. The caller waits [`OUTCOME_WAIT`](super::group::OUTCOME_WAIT) in all.
 const UNSETTLED_MAX: Duration = Duration::from_secs(8);
 
 /// Time in which a leader that lost its leadership may still answer a proposal.
@@ -53,6 +53,8 @@ impl Group {
         if let (Err(GroupError::UnknownOutcome), Some(tag)) = (&answered, tag) {
             in_flight.done();
             self.take_turn();
+            // A member that ends does not wait for the batch, which must not keep its stores open.
+            drop(self);
             let settled = outcomes_when_settled(expected, tag, leadership).await;
             return queue::send_results(answers, settled.map(|(id, found)| without_tag(id, found, true)));
         }

@@ -39,7 +39,7 @@ impl Group {
             MemberRequest::Vote(call) => self.serve_vote(from, &call).await,
             MemberRequest::PreVote(call) => self.serve_pre_vote(from, &call).await,
             MemberRequest::Transfer(call) => self.serve_transfer(from, &call).await,
-            MemberRequest::Propose(call) => self.serve_proposal(call).await,
+            MemberRequest::Propose(call) => self.serve_proposal(from, call).await,
             MemberRequest::ReadIndex(call) => Ok(self.serve_read_index(from, &call).await),
             MemberRequest::StateVote(_) => self.serve_state_vote(),
             MemberRequest::RowDigest(call) => Ok(MemberReply::RowDigest(self.row_digest(call.index).reply())),
@@ -145,7 +145,7 @@ impl Group {
     }
 
     /// Writes the proposed commands to the log, and answers when a quorum has them.
-    async fn serve_proposal(&self, call: ProposeCall) -> Served {
+    async fn serve_proposal(&self, from: NodeId, call: ProposeCall) -> Served {
         let leadership = Leadership { term: call.term, node_id: call.node };
         if leadership.node_id != self.node {
             return Err(CallRefused("the proposal is for another leader".into()));
@@ -155,6 +155,9 @@ impl Group {
         let count = batch.commands.len() - usize::from(batch.tag().is_some());
         if count == 0 || count > BATCH_COMMANDS_MAX {
             return Err(CallRefused("a proposal has no commands, or too many".into()));
+        }
+        if batch.tag().is_some_and(|tag| tag.node != from.get()) {
+            return Err(CallRefused(format!("node {from} proposes a batch with the tag of another node")));
         }
         for command in &batch.commands {
             check_known(command, self.known_version).map_err(|why| CallRefused(why.to_string()))?;
