@@ -21,7 +21,7 @@ use mlgw_telemetry::recent::RecentCounters;
 use mlgw_telemetry::table::{
     CONNECTIONS_LIMIT, GARBAGE, JOB_WAITING, OBJECT_CACHE, OBJECT_CACHE_MISSES, QUEUE_WAIT, QUOTA_DIVISIONS,
     RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS,
-    RAFT_SNAPSHOTS_INSTALLED, SYNC, SYNC_DURATION,
+    RAFT_SNAPSHOTS_INSTALLED, RAFT_TAGGED, SYNC, SYNC_DURATION,
 };
 use std::sync::Arc;
 
@@ -115,6 +115,7 @@ impl NodeFigures<'_> {
             MetricFamily::new(RAFT_COMMANDS)
                 .with(&["applied"], MetricValue::Count(catalogue.commands_applied))
                 .with(&["rejected"], MetricValue::Count(catalogue.commands_rejected)),
+            MetricFamily::single(RAFT_TAGGED, MetricValue::Count(catalogue.batches_tagged)),
             MetricFamily::single(RAFT_QUEUED, level(catalogue.queued)),
             MetricFamily::single(RAFT_LOG, level(catalogue.log_bytes)),
             MetricFamily::single(RAFT_LOG_LIMIT, level(self.log_bytes_max())),

@@ -276,6 +276,9 @@ metrics! {
         "Log entries applied by the catalogue"
     RAFT_COMMANDS: Counter "mlgw_raft_commands_total" ["result"]
         "Commands in the applied log entries: applied, or rejected because the state did not allow them"
+    RAFT_TAGGED: Counter "mlgw_raft_tagged_batches_total" []
+        "Applied log entries with commands that a node sent to the leader on another node. By their tag it \
+         finds the outcome if the leader does not answer"
     RAFT_QUEUED: Gauge "mlgw_raft_queued_commands" []
         "Commands that wait to be proposed"
     RAFT_LOG: Gauge "mlgw_raft_log_bytes" []

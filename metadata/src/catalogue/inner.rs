@@ -356,6 +356,7 @@ impl CatalogueInner {
             metrics.entries_applied += figures.entries.load(Ordering::Relaxed);
             metrics.commands_applied += figures.commands.load(Ordering::Relaxed);
             metrics.commands_rejected += figures.rejected.load(Ordering::Relaxed);
+            metrics.batches_tagged += figures.tagged.load(Ordering::Relaxed);
             metrics.snapshots_installed += figures.installed.load(Ordering::Relaxed);
             metrics.snapshots += group.snapshots().load(Ordering::Relaxed);
             metrics.queued += group.queued() as u64;

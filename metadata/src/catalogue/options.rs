@@ -264,6 +264,8 @@ pub struct CatalogueMetrics {
     /// Raft snapshots taken (state flushed and log purged) since open; not the checkpoints of
     /// [`CheckpointOptions`].
     pub snapshots: u64,
+    /// Applied batches that a member has sent to the leader on another node with a tag, since open.
+    pub batches_tagged: u64,
     /// Snapshots of other members that have replaced the state of a group since open.
     pub snapshots_installed: u64,
     /// Quotas that this node has divided among object groups since open.

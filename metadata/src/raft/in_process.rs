@@ -58,6 +58,9 @@ struct Wires {
     isolated: Mutex<BTreeSet<u64>>,
     /// Nodes that carry out calls of the log lane and do not answer.
     mute: Mutex<BTreeSet<u64>>,
+    /// Nodes that do not receive proposals. Their senders cannot know that.
+    without_proposals: Mutex<BTreeSet<u64>>,
+    proposals_dropped: AtomicUsize,
     /// Nodes that receive everything but log entries.
     without_entries: Mutex<BTreeSet<u64>>,
     /// Bytes after which the next snapshots are cut.
@@ -112,6 +115,21 @@ impl InProcess {
         self.wires.mute.lock().remove(&node);
     }
 
+    /// Drops proposals to a node until [`Self::pass_proposals`]; their outcome is unknown to the senders.
+    pub(crate) fn drop_proposals(&self, node: u64) {
+        self.wires.without_proposals.lock().insert(node);
+    }
+
+    /// Ends [`Self::drop_proposals`].
+    pub(crate) fn pass_proposals(&self, node: u64) {
+        self.wires.without_proposals.lock().remove(&node);
+    }
+
+    /// Number of proposals that were dropped.
+    pub(crate) fn proposals_dropped(&self) -> usize {
+        self.wires.proposals_dropped.load(Ordering::Relaxed)
+    }
+
     /// Drops log entries to a node, and nothing else, until [`Self::pass_entries`].
     pub(crate) fn hold_entries(&self, node: u64) {
         self.wires.without_entries.lock().insert(node);
@@ -160,6 +178,12 @@ impl TestPeers {
             && matches!(MemberCall::read(call.clone()), Ok((_, MemberRequest::Append(_))))
     }
 
+    /// True if a call is a proposal that its node does not receive.
+    fn is_dropped(&self, to: NodeId, call: &Bytes) -> bool {
+        self.wires.without_proposals.lock().contains(&to.get())
+            && matches!(MemberCall::read(call.clone()), Ok((_, MemberRequest::Propose(_))))
+    }
+
     /// Loses an answer if the nodes were separated meanwhile.
     fn received(&self, to: NodeId, answer: Result<Bytes, CallRefused>) -> Result<Bytes, PeerError> {
         self.target(to).map_err(|error| PeerError::Unknown(error.to_string()))?;
@@ -172,6 +196,10 @@ impl MemberPeers for TestPeers {
         Box::pin(async move {
             if self.is_held(to, lane, &call) {
                 return Err(PeerError::NotSent("entries are held".into()));
+            }
+            if self.is_dropped(to, &call) {
+                self.wires.proposals_dropped.fetch_add(1, Ordering::Relaxed);
+                return Err(PeerError::Unknown("dropped".into()));
             }
             let served = tokio::spawn(self.target(to)?.serve(NodeId(self.node), call)).await;
             if lane == MemberLane::Log && self.wires.mute.lock().contains(&to.get()) {

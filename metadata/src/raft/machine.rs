@@ -51,6 +51,7 @@ pub(crate) struct Figures {
     pub(crate) entries: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    pub(crate) tagged: AtomicU64,
     pub(crate) installed: AtomicU64,
 }
 
@@ -183,6 +184,7 @@ impl GroupStateMachine {
         self.figures.entries.fetch_add(1, Ordering::Relaxed);
         self.figures.commands.fetch_add(outcomes.0.len() as u64, Ordering::Relaxed);
         self.figures.rejected.fetch_add(rejected, Ordering::Relaxed);
+        self.figures.tagged.fetch_add(u64::from(tag_of(entry).is_some()), Ordering::Relaxed);
         Ok(outcomes)
     }
 

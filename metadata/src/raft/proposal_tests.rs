@@ -87,6 +87,9 @@ async fn three_of_version(version: u32, dir: &Path, network: &InProcess) -> Vec<
     };
     let leads = mlgw_common::time::timeout(SOON, agreed).await.unwrap();
     members.sort_by_key(|member| member.node != leads);
+    // A leader declines proposals until a quorum has answered it once.
+    let wait = members[0].raft.wait(Some(SOON));
+    wait.metrics(|m| m.last_quorum_acked.is_some(), "answers of a quorum").await.unwrap();
     members
 }
 
@@ -216,6 +219,31 @@ async fn a_proposal_that_its_leader_lost_is_proposed_to_the_next_leader() {
     for member in &members {
         member.barrier().await.unwrap();
         assert_eq!(leased(member), 7, "it was carried out once");
+    }
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn later_proposals_complete_while_the_outcome_of_an_earlier_one_is_unknown() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let leader = members[0].node;
+    network.drop_proposals(leader);
+    let proposing = tokio::spawn({
+        let member = members[1].clone();
+        async move { member.propose(lease(7)).await }
+    });
+    while network.proposals_dropped() == 0 {
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
+    }
+    network.pass_proposals(leader);
+    assert_eq!(members[1].propose(lease(1)).await.unwrap().reply, Reply::Bodies { first: 1 });
+    assert!(!proposing.is_finished(), "the leader may still append it");
+    members[0].transfer_leader(NodeId(members[2].node)).await.unwrap();
+    assert_eq!(proposing.await.unwrap().unwrap().reply, Reply::Bodies { first: 2 });
+    for member in &members {
+        member.barrier().await.unwrap();
+        assert_eq!(leased(member), 8, "both were carried out once");
     }
     stop(members).await;
 }

@@ -34,7 +34,7 @@ const APPLY_MAX: Duration = Duration::from_secs(2);
 /// four seconds. The caller waits [`OUTCOME_WAIT`](super::group::OUTCOME_WAIT) in all.
 const UNSETTLED_MAX: Duration = Duration::from_secs(8);
 
-/// Time in which a leader that lost its leadership may still answer a proposal.
+/// Time in which a leader that lost its leadership may still answer a proposal without a tag.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl Group {
@@ -49,7 +49,12 @@ impl Group {
         let OutgoingBatch { batch, leadership, answers } = outgoing;
         let tag = self.next_tag();
         let expected = self.outcomes.expect();
-        let answered = self.propose_at_leader(&network, leadership, tagged(batch.encoded, tag)).await;
+        let calling = self.propose_at_leader(&network, leadership, tagged(batch.encoded, tag));
+        let answered = tokio::select! {
+            biased;
+            answered = calling => answered,
+            () = self.leadership_ended(leadership, tag) => Err(GroupError::UnknownOutcome),
+        };
         if let (Err(GroupError::UnknownOutcome), Some(tag)) = (&answered, tag) {
             in_flight.done();
             self.take_turn();
@@ -80,12 +85,7 @@ impl Group {
         }
         let request =
             MemberRequest::Propose(ProposeCall { term: leadership.term, node: leader.get(), batch });
-        let calling = network.call(leader, MemberLane::Log, request, Instant::now() + PROPOSE_MAX);
-        let called = tokio::select! {
-            called = calling => called,
-            () = self.leadership_ended(leadership) => Err(PeerError::Unknown("its leadership ended".into())),
-        };
-        match called {
+        match network.call(leader, MemberLane::Log, request, Instant::now() + PROPOSE_MAX).await {
             Ok(MemberReply::Proposed(position)) => Ok(log_entry::log_id_from_position(&position)),
             Ok(MemberReply::Declined(declined)) => Err(declined_proposal(&declined)),
             Err(PeerError::NotSent(_) | PeerError::Refused(_)) => {
@@ -95,11 +95,14 @@ impl Group {
         }
     }
 
-    /// Returns some time after another leadership is known.
-    async fn leadership_ended(&self, leadership: Leadership) {
+    /// Returns when another leadership is known. A batch without a tag has no outcome then, so its leader has
+    /// some more time for an answer.
+    async fn leadership_ended(&self, leadership: Leadership, tag: Option<TagBatch>) {
         let wait = self.raft.wait(None);
         let _ = wait.metrics(|m| m.vote.leader_id != leadership, "another leadership").await;
-        mlgw_common::time::sleep(GRACE).await;
+        if tag.is_none() {
+            mlgw_common::time::sleep(GRACE).await;
+        }
     }
 
     /// The tag of the next batch, if every member knows tags.
