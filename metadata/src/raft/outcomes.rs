@@ -353,12 +353,12 @@ mod tests {
         applied.record(id(2, 10), Some(tag(4)), many());
         applied.reached(leadership(3));
         assert_eq!(by_bound.settled(tag(3), leadership(2)).await, Err(OutcomeLost));
+        assert_eq!(found.settled(tag(4), leadership(2)).await, Ok(Some((id(2, 10), many()))));
         let unaffected = applied.expect();
         applied.record(id(3, 11), None, many());
         applied.record(id(3, 12), Some(tag(5)), outcomes(12));
         applied.reached(leadership(3));
         assert_eq!(unaffected.settled(tag(6), leadership(2)).await, Ok(None), "no tagged batch was lost");
-        assert_eq!(found.settled(tag(4), leadership(2)).await, Ok(Some((id(2, 10), many()))));
     }
 
     #[tokio::test]
