@@ -33,7 +33,7 @@ pub(crate) fn channel_totals(counters: &[ChannelCounters]) -> Vec<ChannelTotals>
             total.dialed += peer.dialed;
             total.accepted += peer.accepted;
             total.dials_failed += peer.dials_failed;
-            total.open += peer.open + peer.exclusive;
+            total.open += peer.open + peer.exclusive + peer.multiplexed;
             total.calls_in_flight += peer.calls_in_flight;
             total.streams_in_flight += peer.streams_in_flight;
             total.received_bytes += peer.bytes_in;
@@ -60,6 +60,7 @@ mod tests {
             dials_failed: first + 2,
             open: first + 3,
             exclusive: first + 8,
+            multiplexed: 1,
             calls_in_flight: first + 4,
             streams_in_flight: first + 5,
             bytes_in: first + 6,
@@ -75,7 +76,7 @@ mod tests {
             dialed: 1_100,
             accepted: 1_102,
             dials_failed: 1_104,
-            open: 2_222,
+            open: 2_224,
             calls_in_flight: 1_108,
             streams_in_flight: 1_110,
             received_bytes: 1_112,

@@ -9,6 +9,8 @@ use crate::exclusive_serve;
 use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::InboundConnection;
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
+use crate::multiplexed_serve;
+use crate::peer::ConnectionKind;
 use crate::socket::{Socket, without_delay};
 use crate::state::TransportState;
 use hyper::server::conn::http2::Builder;
@@ -19,7 +21,7 @@ use mlgw_common::limits::{
     PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, sleep, sleep_until, timeout};
-use mlgw_trust::{CertifiedNode, EXCLUSIVE_PROTOCOL, tls_reason};
+use mlgw_trust::{CertifiedNode, EXCLUSIVE_PROTOCOL, MULTIPLEXED_PROTOCOL, tls_reason};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -84,13 +86,18 @@ async fn secure_and_serve(
         // The verifier of TLS has read the same certificate.
         Some(Err(_)) => return,
     };
-    let is_exclusive = tls.get_ref().1.alpn_protocol() == Some(EXCLUSIVE_PROTOCOL);
+    let kind = match tls.get_ref().1.alpn_protocol() {
+        Some(EXCLUSIVE_PROTOCOL) => ConnectionKind::Exclusive,
+        Some(MULTIPLEXED_PROTOCOL) => ConnectionKind::Multiplexed,
+        _ => ConnectionKind::Shared,
+    };
     let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
     let io = MeteredIo::new(tls, facts.clone(), cancel.clone());
     let connection = InboundConnection::new(state.clone(), from, certified, facts, cancel, permit);
-    match is_exclusive {
-        true => exclusive_serve::serve(io, Arc::new(connection)).await,
-        false => serve(io, Arc::new(connection)).await,
+    match kind {
+        ConnectionKind::Exclusive => exclusive_serve::serve(io, Arc::new(connection)).await,
+        ConnectionKind::Multiplexed => multiplexed_serve::serve(io, Arc::new(connection)).await,
+        ConnectionKind::Shared => serve(io, Arc::new(connection)).await,
     }
 }
 

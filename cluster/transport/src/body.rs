@@ -196,5 +196,39 @@ where
     }
 }
 
+/// A body that begins with bytes that are here.
+pub(crate) struct Chained {
+    first: Bytes,
+    /// `None` after its end, or if nothing follows.
+    rest: Option<PeerBody>,
+}
+
+impl Chained {
+    pub(crate) const fn new(first: Bytes, rest: Option<PeerBody>) -> Self {
+        Self { first, rest }
+    }
+}
+
+impl Body for Chained {
+    type Data = Bytes;
+    type Error = PeerBodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
+        }
+        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        let polled = std::task::ready!(Pin::new(rest).poll_frame(cx));
+        if polled.is_none() {
+            self.rest = None;
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+}
+
 #[cfg(test)]
 mod tests;

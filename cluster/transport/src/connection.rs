@@ -4,6 +4,7 @@ use crate::address::PeerAddress;
 use crate::body::SentBody;
 use crate::exclusive::ExclusivePool;
 use crate::metered::StreamFacts;
+use crate::multiplexed::MultiplexedSlot;
 use hyper::client::conn::http2::SendRequest;
 use mlgw_common::NodeId;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub(crate) struct OpenConnection {
     pub(crate) cancel: CancellationToken,
     /// The exclusive connections beside it.
     pub(crate) exclusive: Arc<ExclusivePool>,
+    /// The multiplexed connection beside it.
+    pub(crate) multiplexed: MultiplexedSlot,
 }
 
 impl OpenConnection {

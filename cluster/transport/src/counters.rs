@@ -13,6 +13,7 @@ pub(crate) struct ChannelMeter {
     pub(crate) dials_failed: AtomicU64,
     pub(crate) open: AtomicU64,
     pub(crate) exclusive: AtomicU64,
+    pub(crate) multiplexed: AtomicU64,
     pub(crate) calls_in_flight: AtomicU64,
     pub(crate) streams_in_flight: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
@@ -36,6 +37,8 @@ pub struct ChannelCounters {
     pub open: u64,
     /// Exclusive connections that are open, in both directions.
     pub exclusive: u64,
+    /// Multiplexed connections that are open, in both directions.
+    pub multiplexed: u64,
     /// Calls of this node that wait for an answer.
     pub calls_in_flight: u64,
     /// Streams of this node whose bodies have not ended.
@@ -56,6 +59,7 @@ impl ChannelMeter {
             dials_failed: self.dials_failed.load(Relaxed),
             open: self.open.load(Relaxed),
             exclusive: self.exclusive.load(Relaxed),
+            multiplexed: self.multiplexed.load(Relaxed),
             calls_in_flight: self.calls_in_flight.load(Relaxed),
             streams_in_flight: self.streams_in_flight.load(Relaxed),
             bytes_in: self.bytes_in.load(Relaxed),

@@ -8,6 +8,7 @@ use crate::error::{CallError, DialError, NotSent};
 use crate::exclusive::{ExclusivePool, keep_pool};
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
+use crate::multiplexed::MultiplexedSlot;
 use crate::peer::{ConnectionKind, PeerState, Registration};
 use crate::socket::{Socket, without_delay};
 use crate::state::{STOP_LIMIT, TransportState};
@@ -150,7 +151,8 @@ fn drive(
     });
     let exclusive = Arc::<ExclusivePool>::default();
     state.tasks.spawn(keep_pool(exclusive.clone(), cancel.clone(), state.ended.clone(), STOP_LIMIT));
-    OpenConnection { node: to.node, address: to.address, sender, facts, cancel, exclusive }
+    let multiplexed = MultiplexedSlot::default();
+    OpenConnection { node: to.node, address: to.address, sender, facts, cancel, exclusive, multiplexed }
 }
 
 /// Resolves an address and completes TLS with the first socket that accepts.

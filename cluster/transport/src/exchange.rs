@@ -1,15 +1,17 @@
 //! Calls and streams of this node to a peer.
 
 use crate::append_stream::AppendAnswer;
-use crate::body::{Kept, ReceivedBody, SentBody};
+use crate::body::{Chained, Kept, ReceivedBody, SentBody};
 use crate::channel::{Channel, StreamClass};
 use crate::connection::OpenConnection;
+use crate::continuations::REST_OF_BODY;
 use crate::counters::Raised;
 use crate::error::{CallError, NotSent, UnknownOutcome};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
 use crate::exclusive_dial::{take_or_dial, take_or_wait};
-use crate::frames::{AnswerStatus, RequestFrame, RequestTarget};
+use crate::frames::{AnswerStatus, NumberedAnswer, NumberedRequest, RequestFrame, RequestTarget};
+use crate::multiplexed::{RequestInFlight, begin_or_dial};
 use crate::peer::PeerState;
 use crate::redial::connection;
 use crate::service::{PeerBody, StreamAnswer};
@@ -112,35 +114,19 @@ pub(crate) async fn open(
     };
     let raised = Raised::new(path.peer.meter(channel).clone(), |meter| &meter.streams_in_flight);
     let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
-    if stream.class == StreamClass::Request
-        && stream.body.is_end_stream()
-        && let Some(exclusive) = path.exclusive().await?
-    {
-        return path.open(exclusive, stream, Box::new(kept)).await;
+    if stream.class == StreamClass::Request && stream.body.is_end_stream() {
+        return match path.multiplexed(stream.service, stream.head.clone()).await? {
+            Some(request) => path.open_multiplexed(request, stream, kept).await,
+            None => path.open_alone(stream, kept).await,
+        };
     }
     if stream.class == StreamClass::Append
         && let Some(connection) = path.own_connection().await?
     {
         return path.open_append(connection, stream, Box::new(kept)).await;
     }
-    let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
-    let (accepted, gate) = oneshot::channel();
-    let (answer_half, other_half) = oneshot::channel();
-    let target = PeerTarget::Stream { class: stream.class, service: stream.service };
-    let body = SentBody::request(&stream.head, stream.body, gate, other_half, keep());
-    let answer = path.send(target.request(body, stream.deadline)).await?;
-    let AnswerHead { connection, mut response } = answer;
-    if response.status() != ANSWERED {
-        return Err(path.not_answered(AnswerHead { connection, response }).await);
-    }
-    let head = timeout_at(stream.deadline, read_head(response.body_mut())).await;
-    let head = head.map_err(|_| path.unknown(UnknownOutcome::Deadline))?;
-    let found = head.map_err(|error| path.broken(&connection, &error))?;
-    // The caller's body is sent from here on. It needs no gate if it is empty, and is gone if the peer has
-    // ended the stream.
-    let _ = accepted.send(());
-    let body = ReceivedBody::new(found.rest, response.into_body(), Some(answer_half), keep());
-    Ok(StreamAnswer { head: found.head, body: body.boxed_unsync() })
+    // The future of a request is moved several times, so those of rare cases are kept apart.
+    Box::pin(path.open_shared(stream, kept)).await
 }
 
 /// An exclusive connection, and the pool to which it returns.
@@ -258,6 +244,73 @@ impl<'a> CallPath<'a> {
         };
         let body = ExclusiveBody::new(connection, pool, kept).boxed_unsync();
         Ok(StreamAnswer { head, body })
+    }
+
+    /// Queues a stream without a body on the multiplexed connection; `None` if that takes none now.
+    async fn multiplexed(&self, service: u16, head: Bytes) -> Result<Option<RequestInFlight>, CallError> {
+        let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
+        let wait = self.deadline.saturating_duration_since(Instant::now());
+        let request = NumberedRequest { number: 0, service, wait, head };
+        Ok(begin_or_dial(self.state, &self.peer, self.channel, &beside, request))
+    }
+
+    /// Waits for the answer of a queued stream, and opens another one for the rest of its body.
+    async fn open_multiplexed(
+        &self,
+        request: RequestInFlight,
+        stream: OutgoingStream,
+        kept: Arc<StreamInFlight>,
+    ) -> Result<StreamAnswer, CallError> {
+        let answered = request.answer(self.deadline).await.map_err(|reason| self.unknown(reason))?;
+        let NumberedAnswer { of, head, body: first } = answered;
+        let head = self.answer_of(of.status, head)?;
+        let rest = match of.rest {
+            0 => None,
+            key => {
+                let head = Bytes::copy_from_slice(&key.to_be_bytes());
+                let rest = OutgoingStream { service: REST_OF_BODY, head, ..stream };
+                Some(self.open_alone(rest, kept).await?.body)
+            }
+        };
+        Ok(StreamAnswer { head, body: Chained::new(first, rest).boxed_unsync() })
+    }
+
+    /// Opens a stream without a body on a connection that it has for itself, or on the shared one.
+    async fn open_alone(
+        &self,
+        stream: OutgoingStream,
+        kept: Arc<StreamInFlight>,
+    ) -> Result<StreamAnswer, CallError> {
+        match self.exclusive().await? {
+            Some(exclusive) => self.open(exclusive, stream, Box::new(kept)).await,
+            None => Box::pin(self.open_shared(stream, kept)).await,
+        }
+    }
+
+    /// Opens a stream on the shared connection.
+    async fn open_shared(
+        &self,
+        stream: OutgoingStream,
+        kept: Arc<StreamInFlight>,
+    ) -> Result<StreamAnswer, CallError> {
+        let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
+        let (accepted, gate) = oneshot::channel();
+        let (answer_half, other_half) = oneshot::channel();
+        let target = PeerTarget::Stream { class: stream.class, service: stream.service };
+        let body = SentBody::request(&stream.head, stream.body, gate, other_half, keep());
+        let answer = self.send(target.request(body, stream.deadline)).await?;
+        let AnswerHead { connection, mut response } = answer;
+        if response.status() != ANSWERED {
+            return Err(self.not_answered(AnswerHead { connection, response }).await);
+        }
+        let head = timeout_at(stream.deadline, read_head(response.body_mut())).await;
+        let head = head.map_err(|_| self.unknown(UnknownOutcome::Deadline))?;
+        let found = head.map_err(|error| self.broken(&connection, &error))?;
+        // The caller's body is sent from here on. It needs no gate if it is empty, and is gone if the peer has
+        // ended the stream.
+        let _ = accepted.send(());
+        let body = ReceivedBody::new(found.rest, response.into_body(), Some(answer_half), keep());
+        Ok(StreamAnswer { head: found.head, body: body.boxed_unsync() })
     }
 
     /// Opens a stream of appends on an exclusive connection of its own. The body of the answer has `kept`

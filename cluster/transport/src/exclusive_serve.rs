@@ -17,6 +17,7 @@ use crate::frames::{
 };
 use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::{CallEnd, InboundConnection, PeerSession};
+use crate::peer::ConnectionKind;
 use crate::service::{IncomingCall, IncomingStream, PeerBody};
 use http_body_util::{BodyExt as _, Empty};
 use mlgw_common::time::{Instant, timeout};
@@ -26,10 +27,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// Time for which the head of an answer waits for its body: sent together, they wake the peer once.
-const HEAD_WAIT: Duration = Duration::from_millis(20);
+pub(crate) const HEAD_WAIT: Duration = Duration::from_millis(20);
 
 /// Time for which a request is served that crosses a goodbye.
-const GOODBYE_WAIT: Duration = Duration::from_millis(250);
+pub(crate) const GOODBYE_WAIT: Duration = Duration::from_millis(250);
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(io: impl Duplex + 'static, inbound: Arc<InboundConnection>) {
@@ -41,7 +42,8 @@ pub(crate) async fn serve(io: impl Duplex + 'static, inbound: Arc<InboundConnect
 
 /// Serves requests until `None`: the connection ends.
 async fn serve_requests(mut io: FramedIo, inbound: &InboundConnection) -> Option<()> {
-    let session = timeout(HANDSHAKE_LIMIT, answer_hello(&mut io, inbound)).await.ok()??;
+    let hello = answer_hello(&mut io, inbound, ConnectionKind::Exclusive);
+    let session = timeout(HANDSHAKE_LIMIT, hello).await.ok()??;
     io.receive(ReceivedFrames::Requests);
     loop {
         let request = next_request(&mut io, inbound).await?;
@@ -54,9 +56,13 @@ async fn serve_requests(mut io: FramedIo, inbound: &InboundConnection) -> Option
 }
 
 /// Answers the hello of the peer; `None` if it is refused, or sends something else.
-async fn answer_hello<'a>(io: &mut FramedIo, inbound: &'a InboundConnection) -> Option<&'a PeerSession> {
+pub(crate) async fn answer_hello<'a>(
+    io: &mut FramedIo,
+    inbound: &'a InboundConnection,
+    kind: ConnectionKind,
+) -> Option<&'a PeerSession> {
     let Frame::Hello(hello) = io.frame().await.ok()?? else { return None };
-    let answer = inbound.exclusive_hello(&hello).await;
+    let answer = inbound.framed_hello(&hello, kind).await;
     put_frame(&mut io.outbox, FrameKind::Hello, &[&answer]);
     io.send().await.ok()?;
     inbound.session()
@@ -105,7 +111,7 @@ async fn answer_request(
             let class = StreamClass::Request;
             let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
             let stream = IncomingStream { peer, class, service, head: bytes, body, deadline };
-            let mut work = inbound.state().services.stream(stream);
+            let mut work = inbound.state().answer_stream(stream);
             let answer = poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => poll_closed(io, cx).map(|()| None),

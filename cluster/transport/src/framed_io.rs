@@ -14,8 +14,8 @@ use tokio_util::io::poll_read_buf;
 
 /// Room for the bytes of one read: a request or an answer about a small object.
 const READ_BYTES: usize = 8 << 10;
-/// Room for the bytes of one read of the body of appends: a record of TLS, and the beginning of the next.
-const READ_BYTES_OF_BODY: usize = 32 << 10;
+/// Room for the bytes of one read where much arrives: a record of TLS, and the beginning of the next.
+const READ_BYTES_OF_MANY: usize = 32 << 10;
 /// Bytes to be sent from which nothing is added.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 64 << 10;
 /// Size from which data is not copied before it is sent.
@@ -50,7 +50,9 @@ impl FramedIo {
     pub(crate) const fn receive(&mut self, frames: ReceivedFrames) {
         self.decoder.receive(frames);
         self.read_bytes = match frames {
-            ReceivedFrames::Body => READ_BYTES_OF_BODY,
+            ReceivedFrames::Body | ReceivedFrames::NumberedRequests | ReceivedFrames::NumberedAnswers => {
+                READ_BYTES_OF_MANY
+            }
             ReceivedFrames::Hello | ReceivedFrames::Requests | ReceivedFrames::Answers => READ_BYTES,
         };
     }
@@ -121,6 +123,16 @@ impl FramedIo {
     /// Sends everything that is to be sent.
     pub(crate) async fn send(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_send(cx)).await
+    }
+
+    /// Sends what is to be sent, and returns the next frame; `None` at the end of the connection. It reads
+    /// also while the socket takes nothing: otherwise two sides that both send could block each other.
+    pub(crate) async fn exchange(&mut self) -> io::Result<Option<Frame>> {
+        poll_fn(|cx| match self.poll_send(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) | Poll::Pending => self.poll_frame(cx),
+        })
+        .await
     }
 
     /// Returns the next frame; `None` at the end of the connection.

@@ -1,15 +1,22 @@
-//! Frames on an exclusive connection: one byte of kind, four bytes of length (big-endian) and the payload.
-//! Pure.
+//! Frames on exclusive and multiplexed connections: one byte of kind, four bytes of length (big-endian) and
+//! the payload. Pure.
 //!
-//! Both sides send a hello first. Then the dialing side sends a request, and the other one an answer. That is
+//! Both sides send a hello first. On an exclusive connection the dialing side then sends a request, and the
+//! other one an answer. That is
 //! complete for a call. For a stream, the data of its body follows, and an end: a body without its end was
 //! cut off. The next request follows the end of the answer. Only the request of appends has a body: data and
 //! an end, which the dialing side sends after the head of the answer; it is the last request of its
 //! connection. The accepting side sends a goodbye before it closes the connection, and still answers a
 //! request that crosses it.
+//!
+//! On a multiplexed connection requests and answers have numbers, which the dialing side chooses, and come in
+//! any order. An answer has the head of a stream and its whole body, or the beginning and the key under which
+//! the rest is requested ([`crate::continuations`]). The dialing side cancels a request by its number.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX};
+use mlgw_common::limits::{
+    HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX,
+};
 use std::time::Duration;
 
 /// Bytes of kind and length.
@@ -17,6 +24,12 @@ pub(crate) const FRAME_HEAD_BYTES: usize = 5;
 /// Bytes of a request before its body or head, and of an answer.
 const REQUEST_HEAD_BYTES: usize = 7;
 const ANSWER_HEAD_BYTES: usize = 1;
+/// The same on a multiplexed connection, and the bytes of a number.
+const NUMBERED_REQUEST_HEAD_BYTES: usize = 10;
+const NUMBERED_ANSWER_HEAD_BYTES: usize = 17;
+const NUMBER_BYTES: usize = 4;
+/// Bytes of the body in one answer on a multiplexed connection.
+pub(crate) const NUMBERED_BODY_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of bytes in one frame of data.
 pub(crate) const DATA_BYTES_MAX: usize = PEER_CALL_BYTES_MAX;
 
@@ -29,13 +42,26 @@ pub(crate) enum FrameKind {
     Data = 4,
     End = 5,
     Goodbye = 6,
+    NumberedRequest = 7,
+    NumberedAnswer = 8,
+    Cancel = 9,
 }
 
 impl FrameKind {
+    const ALL: [Self; 9] = [
+        Self::Hello,
+        Self::Request,
+        Self::Answer,
+        Self::Data,
+        Self::End,
+        Self::Goodbye,
+        Self::NumberedRequest,
+        Self::NumberedAnswer,
+        Self::Cancel,
+    ];
+
     fn of(number: u8) -> Option<Self> {
-        [Self::Hello, Self::Request, Self::Answer, Self::Data, Self::End, Self::Goodbye]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
     const fn payload_max(self) -> usize {
@@ -45,6 +71,11 @@ impl FrameKind {
             Self::Answer => ANSWER_HEAD_BYTES + PEER_CALL_BYTES_MAX,
             Self::Data => DATA_BYTES_MAX,
             Self::End | Self::Goodbye => 0,
+            Self::NumberedRequest => NUMBERED_REQUEST_HEAD_BYTES + PEER_STREAM_HEAD_BYTES_MAX,
+            Self::NumberedAnswer => {
+                NUMBERED_ANSWER_HEAD_BYTES + PEER_STREAM_HEAD_BYTES_MAX + NUMBERED_BODY_BYTES_MAX
+            }
+            Self::Cancel => NUMBER_BYTES,
         }
     }
 }
@@ -74,6 +105,36 @@ pub(crate) struct RequestFrame {
     /// Time for which its sender waits for an answer.
     pub(crate) wait: Duration,
     pub(crate) bytes: Bytes,
+}
+
+/// A request without a body, as one of many on its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NumberedRequest {
+    pub(crate) number: u32,
+    pub(crate) service: u16,
+    /// Time for which its sender waits for an answer.
+    pub(crate) wait: Duration,
+    /// The head.
+    pub(crate) head: Bytes,
+}
+
+/// What precedes the head of a stream in the answer of a numbered request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NumberedAnswerHead {
+    pub(crate) number: u32,
+    pub(crate) status: AnswerStatus,
+    /// The key of the rest of the body; zero if there is none.
+    pub(crate) rest: u64,
+}
+
+/// The answer of a numbered request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NumberedAnswer {
+    pub(crate) of: NumberedAnswerHead,
+    /// The head of the answer, or the refusal of the service.
+    pub(crate) head: Bytes,
+    /// The body, or its beginning.
+    pub(crate) body: Bytes,
 }
 
 /// How a request ended.
@@ -106,6 +167,9 @@ pub(crate) enum Frame {
     Data(Bytes),
     End,
     Goodbye,
+    NumberedRequest(NumberedRequest),
+    NumberedAnswer(NumberedAnswer),
+    Cancel(u32),
 }
 
 impl Frame {
@@ -117,6 +181,11 @@ impl Frame {
             Self::Data(bytes) => put_frame(out, FrameKind::Data, &[bytes]),
             Self::End => put_frame(out, FrameKind::End, &[]),
             Self::Goodbye => put_frame(out, FrameKind::Goodbye, &[]),
+            Self::NumberedRequest(request) => put_numbered_request(out, request),
+            Self::NumberedAnswer(answer) => {
+                put_numbered_answer(out, answer.of, &answer.head, std::slice::from_ref(&answer.body));
+            }
+            Self::Cancel(number) => put_cancel(out, *number),
         }
     }
 }
@@ -128,12 +197,16 @@ pub(crate) struct BadFrame(&'static str);
 
 /// Appends a frame whose payload consists of these parts.
 pub(crate) fn put_frame(out: &mut BytesMut, kind: FrameKind, parts: &[&[u8]]) {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
+    put_frame_head(out, kind, parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Appends the head of a frame, and makes room for its payload of this length.
+fn put_frame_head(out: &mut BytesMut, kind: FrameKind, length: usize) {
     assert!(length <= kind.payload_max(), "the caller checks the length of a payload");
     out.reserve(FRAME_HEAD_BYTES + length);
     out.put_u8(kind as u8);
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// Appends the head of a frame of data.
@@ -148,14 +221,44 @@ pub(crate) fn put_request(out: &mut BytesMut, request: &RequestFrame) {
     let mut head = [0; REQUEST_HEAD_BYTES];
     head[0] = request.target as u8;
     head[1..3].copy_from_slice(&request.service.to_be_bytes());
-    let wait_ms = u32::try_from(request.wait.as_millis()).unwrap_or(u32::MAX);
-    head[3..].copy_from_slice(&wait_ms.to_be_bytes());
+    head[3..].copy_from_slice(&wait_ms(request.wait).to_be_bytes());
     put_frame(out, FrameKind::Request, &[&head, &request.bytes]);
 }
 
 /// Appends an answer.
 pub(crate) fn put_answer(out: &mut BytesMut, status: AnswerStatus, bytes: &[u8]) {
     put_frame(out, FrameKind::Answer, &[&[status as u8], bytes]);
+}
+
+/// Appends a request of a multiplexed connection.
+pub(crate) fn put_numbered_request(out: &mut BytesMut, request: &NumberedRequest) {
+    let mut head = [0; NUMBERED_REQUEST_HEAD_BYTES];
+    head[..4].copy_from_slice(&request.number.to_be_bytes());
+    head[4..6].copy_from_slice(&request.service.to_be_bytes());
+    head[6..].copy_from_slice(&wait_ms(request.wait).to_be_bytes());
+    put_frame(out, FrameKind::NumberedRequest, &[&head, &request.head]);
+}
+
+/// Appends an answer of a multiplexed connection: the head of the stream, and pieces of its body.
+pub(crate) fn put_numbered_answer(out: &mut BytesMut, of: NumberedAnswerHead, head: &[u8], pieces: &[Bytes]) {
+    let body_bytes: usize = pieces.iter().map(Bytes::len).sum();
+    let length = NUMBERED_ANSWER_HEAD_BYTES + head.len() + body_bytes;
+    put_frame_head(out, FrameKind::NumberedAnswer, length);
+    out.put_u32(of.number);
+    out.put_u8(of.status as u8);
+    out.put_u64(of.rest);
+    out.put_u32(u32::try_from(head.len()).unwrap_or(u32::MAX));
+    out.extend_from_slice(head);
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+}
+
+/// Appends the cancellation of a request of a multiplexed connection.
+pub(crate) fn put_cancel(out: &mut BytesMut, number: u32) {
+    put_frame(out, FrameKind::Cancel, &[&number.to_be_bytes()]);
+}
+
+fn wait_ms(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The frames that a side of a connection receives. No other one is read: before the handshake has passed,
@@ -171,6 +274,10 @@ pub(crate) enum ReceivedFrames {
     Answers,
     /// The body of appends, on the accepting side.
     Body,
+    /// Requests of a multiplexed connection, on the accepting side.
+    NumberedRequests,
+    /// Answers of a multiplexed connection, on the dialing side.
+    NumberedAnswers,
 }
 
 impl ReceivedFrames {
@@ -182,6 +289,8 @@ impl ReceivedFrames {
             Self::Answers => {
                 matches!(kind, FrameKind::Answer | FrameKind::Data | FrameKind::End | FrameKind::Goodbye)
             }
+            Self::NumberedRequests => matches!(kind, FrameKind::NumberedRequest | FrameKind::Cancel),
+            Self::NumberedAnswers => matches!(kind, FrameKind::NumberedAnswer | FrameKind::Goodbye),
         }
     }
 }
@@ -243,13 +352,16 @@ impl FrameDecoder {
 
 /// Reads the frames that one side receives from bytes that arrive in pieces of this length, up to the first
 /// bytes that are none, and returns them encoded again, data without heads. `side` is 0 for hellos, 1 for
-/// requests, 2 for bodies of appends, and otherwise for answers. For fuzzing.
+/// requests, 2 for bodies of appends, 3 for numbered requests, 4 for numbered answers, and otherwise for
+/// answers. For fuzzing.
 #[must_use]
 pub fn read_frames(side: u8, bytes: &[u8], piece: usize) -> Vec<u8> {
     let received = match side {
         0 => ReceivedFrames::Hello,
         1 => ReceivedFrames::Requests,
         2 => ReceivedFrames::Body,
+        3 => ReceivedFrames::NumberedRequests,
+        4 => ReceivedFrames::NumberedAnswers,
         _ => ReceivedFrames::Answers,
     };
     let (mut decoder, mut inbox) = (FrameDecoder { received, data_left: 0 }, BytesMut::new());
@@ -289,22 +401,59 @@ fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
             let status = status.ok_or(BadFrame("an answer without a status"))?;
             Frame::Answer(status, payload.split_off(ANSWER_HEAD_BYTES))
         }
+        FrameKind::NumberedRequest => Frame::NumberedRequest(numbered_request(payload)?),
+        FrameKind::NumberedAnswer => Frame::NumberedAnswer(numbered_answer(payload)?),
+        FrameKind::Cancel if payload.len() == NUMBER_BYTES => Frame::Cancel(payload.get_u32()),
+        FrameKind::Cancel => return Err(BadFrame("a cancellation without a number")),
     })
+}
+
+fn numbered_request(mut payload: Bytes) -> Result<NumberedRequest, BadFrame> {
+    if payload.len() < NUMBERED_REQUEST_HEAD_BYTES {
+        return Err(BadFrame("a request without its head"));
+    }
+    let (number, service) = (payload.get_u32(), payload.get_u16());
+    let wait = Duration::from_millis(u64::from(payload.get_u32()));
+    Ok(NumberedRequest { number, service, wait, head: payload })
+}
+
+fn numbered_answer(mut payload: Bytes) -> Result<NumberedAnswer, BadFrame> {
+    if payload.len() < NUMBERED_ANSWER_HEAD_BYTES {
+        return Err(BadFrame("an answer without its head"));
+    }
+    let number = payload.get_u32();
+    let status = AnswerStatus::of(payload.get_u8()).ok_or(BadFrame("an answer without a status"))?;
+    let rest = payload.get_u64();
+    let head_bytes = usize::try_from(payload.get_u32()).unwrap_or(usize::MAX);
+    if head_bytes > payload.len() {
+        return Err(BadFrame("an answer whose head is longer than it"));
+    }
+    let head = payload.split_to(head_bytes);
+    Ok(NumberedAnswer { of: NumberedAnswerHead { number, status, rest }, head, body: payload })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, ReceivedFrames, RequestFrame,
-        RequestTarget, put_request, read_frames,
+        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, NumberedAnswer, NumberedAnswerHead,
+        NumberedRequest, ReceivedFrames, RequestFrame, RequestTarget, put_numbered_answer, put_request,
+        read_frames,
     };
     use bytes::{Bytes, BytesMut};
-    use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX};
+    use mlgw_common::limits::{
+        HANDSHAKE_BYTES_MAX, PEER_EXCLUSIVE_REQUEST_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX,
+    };
     use proptest::prelude::*;
     use std::time::Duration;
 
-    const SIDES: [ReceivedFrames; 4] =
-        [ReceivedFrames::Hello, ReceivedFrames::Requests, ReceivedFrames::Answers, ReceivedFrames::Body];
+    const SIDES: [ReceivedFrames; 6] = [
+        ReceivedFrames::Hello,
+        ReceivedFrames::Requests,
+        ReceivedFrames::Answers,
+        ReceivedFrames::Body,
+        ReceivedFrames::NumberedRequests,
+        ReceivedFrames::NumberedAnswers,
+    ];
 
     fn some_bytes() -> impl Strategy<Value = Bytes> {
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from)
@@ -326,7 +475,29 @@ mod tests {
                 prop_oneof![answer, data, Just(Frame::End), Just(Frame::Goodbye)].boxed()
             }
             ReceivedFrames::Body => prop_oneof![data, Just(Frame::End)].boxed(),
+            ReceivedFrames::NumberedRequests => {
+                prop_oneof![numbered_requests(), any::<u32>().prop_map(Frame::Cancel)].boxed()
+            }
+            ReceivedFrames::NumberedAnswers => prop_oneof![numbered_answers(), Just(Frame::Goodbye)].boxed(),
         }
+    }
+
+    fn numbered_requests() -> impl Strategy<Value = Frame> {
+        (any::<u32>(), any::<u16>(), any::<u32>(), some_bytes()).prop_map(
+            |(number, service, wait_ms, head)| {
+                let wait = Duration::from_millis(u64::from(wait_ms));
+                Frame::NumberedRequest(NumberedRequest { number, service, wait, head })
+            },
+        )
+    }
+
+    fn numbered_answers() -> impl Strategy<Value = Frame> {
+        let answer = (any::<u32>(), 0..4_u8, any::<u64>(), some_bytes(), some_bytes());
+        answer.prop_map(|(number, status, rest, head, body)| {
+            let status = AnswerStatus::of(status).unwrap();
+            let of = NumberedAnswerHead { number, status, rest };
+            Frame::NumberedAnswer(NumberedAnswer { of, head, body })
+        })
     }
 
     fn decoder(received: ReceivedFrames) -> FrameDecoder {
@@ -375,8 +546,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_frames_or_an_error_whatever_pieces_they_come_in(
-            side in 0..4_u8,
-            bytes in prop::collection::vec(prop_oneof![0..8_u8, any::<u8>()], 0..400),
+            side in 0..6_u8,
+            bytes in prop::collection::vec(prop_oneof![0..10_u8, any::<u8>()], 0..400),
             piece in 1..400_usize,
         ) {
             let whole = read_frames(side, &bytes, bytes.len());
@@ -391,12 +562,15 @@ mod tests {
         let head = |kind: FrameKind, length: usize| {
             [&[kind as u8][..], &u32::try_from(length).unwrap().to_be_bytes()].concat()
         };
-        let [hello, requests, answers, body] = SIDES;
+        let [hello, requests, answers, body, numbered_requests, numbered_answers] = SIDES;
         for (of, kind, most) in [
             (hello, FrameKind::Hello, HANDSHAKE_BYTES_MAX),
             (requests, FrameKind::Request, PEER_EXCLUSIVE_REQUEST_BYTES_MAX + 7),
             (answers, FrameKind::Data, DATA_BYTES_MAX),
             (answers, FrameKind::End, 0),
+            (numbered_requests, FrameKind::NumberedRequest, PEER_STREAM_HEAD_BYTES_MAX + 10),
+            (numbered_requests, FrameKind::Cancel, 4),
+            (numbered_answers, FrameKind::NumberedAnswer, PEER_STREAM_HEAD_BYTES_MAX + (64 << 10) + 17),
         ] {
             assert!(!refused(of, &head(kind, most)) && refused(of, &head(kind, most + 1)), "{kind:?}");
             let is_of_bodies = matches!(kind, FrameKind::Data | FrameKind::End);
@@ -411,6 +585,11 @@ mod tests {
         assert!(refused(requests, &[2, 0, 0, 0, 7, 3, 0, 0, 0, 0, 0, 0]), "an unknown target");
         assert!(refused(answers, &[3, 0, 0, 0, 0]) && refused(answers, &[3, 0, 0, 0, 1, 4]));
         assert!(refused(answers, &[4, 0, 0, 0, 0]), "data without bytes");
+        assert!(refused(numbered_requests, &[9, 0, 0, 0, 3, 0, 0, 0]), "a number of 3 bytes");
+        let mut answer = [&[8, 0, 0, 0, 17][..], &[0; 17]].concat();
+        assert!(!refused(numbered_answers, &answer));
+        answer[21] = 1;
+        assert!(refused(numbered_answers, &answer), "a head that is longer than the answer");
     }
 
     #[test]
@@ -419,5 +598,14 @@ mod tests {
         let (wait, bytes) = (Duration::from_millis(300), Bytes::from_static(b"head"));
         put_request(&mut out, &RequestFrame { target: RequestTarget::Stream, service: 258, wait, bytes });
         assert_eq!(out[..], *b"\x02\0\0\0\x0b\x01\x01\x02\0\0\x01\x2chead");
+    }
+
+    #[test]
+    fn a_numbered_answer_has_these_bytes() {
+        let of = NumberedAnswerHead { number: 259, status: AnswerStatus::Refused, rest: 5 };
+        let mut out = BytesMut::new();
+        put_numbered_answer(&mut out, of, b"head", &[Bytes::from_static(b"bo"), Bytes::from_static(b"dy")]);
+        let expected = b"\x08\0\0\0\x19\0\0\x01\x03\x01\0\0\0\0\0\0\0\x05\0\0\0\x04headbody";
+        assert_eq!(out[..], *expected);
     }
 }

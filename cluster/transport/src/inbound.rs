@@ -139,11 +139,11 @@ impl InboundConnection {
         response(ANSWERED, SentBody::whole(answer.into()))
     }
 
-    /// The answer to the hello of a peer on an exclusive connection. [`Self::session`] is there if it accepts
+    /// The answer to the hello of a peer on a connection with frames. [`Self::session`] is there if it accepts
     /// the peer.
-    pub(crate) async fn exclusive_hello(&self, hello: &[u8]) -> Vec<u8> {
+    pub(crate) async fn framed_hello(&self, hello: &[u8], kind: ConnectionKind) -> Vec<u8> {
         match self.certified {
-            Some(certified) => self.answer_hello(certified, hello, ConnectionKind::Exclusive).await,
+            Some(certified) => self.answer_hello(certified, hello, kind).await,
             None => encode_answer(&Err(BadHandshake::Field("certificate").into())),
         }
     }
@@ -301,7 +301,7 @@ impl InboundConnection {
         let body = ReceivedBody::new(found.rest, body, None, keep()).boxed_unsync();
         let StreamTarget { class, service } = target;
         let stream = IncomingStream { peer: session.node, class, service, head: found.head, body, deadline };
-        match self.state.services.stream(stream).await {
+        match self.state.answer_stream(stream).await {
             Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
                 response(ANSWERED, SentBody::answer(&head, body, keep()))
             }

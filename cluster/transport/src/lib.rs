@@ -1,7 +1,8 @@
 //! Connections between the nodes of a cluster: HTTP/2, or frames of its own, over mutual TLS.
 //!
 //! From each node to each other there are three shared connections ([`Channel`]), dialed on first use, and
-//! beside them exclusive ones, each for one request at a time ([`exclusive`]). Each begins with a handshake
+//! beside them exclusive ones, each for one request at a time ([`exclusive`]), and one for many short
+//! requests at a time ([`multiplexed`]). Each begins with a handshake
 //! in which both sides state cluster, node, start and address; nothing else is served before both have
 //! accepted. Then there are *calls* (bytes there, bytes back) and *streams* (a head there, a head back,
 //! then both bodies at once with flow control). Nothing is stored here; the starts of peers are stored by
@@ -15,6 +16,7 @@ mod body;
 mod channel;
 mod config;
 mod connection;
+mod continuations;
 mod counters;
 mod dial;
 mod error;
@@ -23,6 +25,7 @@ mod exclusive;
 mod exclusive_body;
 mod exclusive_dial;
 mod exclusive_serve;
+mod framed_dial;
 mod framed_io;
 mod frames;
 mod handshake;
@@ -30,6 +33,8 @@ mod inbound;
 mod join;
 mod link;
 mod metered;
+mod multiplexed;
+mod multiplexed_serve;
 mod peer;
 mod redial;
 mod rules;

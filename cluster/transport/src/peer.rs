@@ -24,6 +24,8 @@ pub(crate) enum ConnectionKind {
     Shared,
     /// One that carries one request at a time.
     Exclusive,
+    /// One that carries many short requests at a time.
+    Multiplexed,
 }
 
 impl ConnectionKind {
@@ -33,6 +35,8 @@ impl ConnectionKind {
     const fn connections_max(self) -> usize {
         match self {
             Self::Shared => 12,
+            // One each, and those that are being replaced.
+            Self::Multiplexed => 4,
             Self::Exclusive => 2 * Channel::ALL.len() * PEER_EXCLUSIVE_MAX,
         }
     }
@@ -41,6 +45,7 @@ impl ConnectionKind {
         match self {
             Self::Shared => |meter| &meter.open,
             Self::Exclusive => |meter| &meter.exclusive,
+            Self::Multiplexed => |meter| &meter.multiplexed,
         }
     }
 }

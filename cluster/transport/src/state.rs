@@ -8,15 +8,21 @@ use crate::address::{AddressBook, PeerAddress};
 use crate::backoff::JoinRate;
 use crate::channel::Channel;
 use crate::config::TransportConfig;
+use crate::continuations::{Continuations, REST_OF_BODY};
+use crate::error::ServiceRefusal;
 use crate::handshake::{HandshakeRefusal, Hello, HelloJudge, WireVersions};
-use crate::peer::PeerState;
+use crate::peer::{ConnectionKind, PeerState};
 use crate::rules::PeerRules;
-use crate::service::PeerServices;
+use crate::service::{IncomingStream, PeerServices, StreamAnswer};
 use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use mlgw_common::limits::PEER_STRANGERS_MAX;
 use mlgw_common::time::{Instant, timeout};
 use mlgw_common::{ClusterId, NodeId};
-use mlgw_trust::{CertifiedNode, EXCLUSIVE_PROTOCOL, NodeCredentials, NodeStart, StartsFileError};
+use mlgw_trust::{
+    CertifiedNode, EXCLUSIVE_PROTOCOL, MULTIPLEXED_PROTOCOL, NodeCredentials, NodeStart, StartsFileError,
+};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,17 +38,30 @@ pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// TLS settings of both sides.
 pub(crate) struct TlsSides {
     pub(crate) client: Arc<ClientConfig>,
-    /// For exclusive connections.
-    pub(crate) exclusive: Arc<ClientConfig>,
+    exclusive: Arc<ClientConfig>,
+    multiplexed: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl TlsSides {
     pub(crate) fn new(credentials: &NodeCredentials) -> Result<Self, rustls::Error> {
         let (client, server) = (credentials.client_config()?, credentials.server_config()?);
-        let mut exclusive = client.clone();
-        exclusive.alpn_protocols = vec![EXCLUSIVE_PROTOCOL.to_vec()];
-        Ok(Self { client: Arc::new(client), exclusive: Arc::new(exclusive), server: Arc::new(server) })
+        let of_protocol = |protocol: &[u8]| {
+            let mut config = client.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            Arc::new(config)
+        };
+        let (exclusive, multiplexed) = (of_protocol(EXCLUSIVE_PROTOCOL), of_protocol(MULTIPLEXED_PROTOCOL));
+        Ok(Self { client: Arc::new(client), exclusive, multiplexed, server: Arc::new(server) })
+    }
+
+    /// Settings with which connections of a kind are dialed.
+    pub(crate) const fn client_of(&self, kind: ConnectionKind) -> &Arc<ClientConfig> {
+        match kind {
+            ConnectionKind::Shared => &self.client,
+            ConnectionKind::Exclusive => &self.exclusive,
+            ConnectionKind::Multiplexed => &self.multiplexed,
+        }
     }
 }
 
@@ -58,6 +77,8 @@ pub(crate) struct TransportState {
     pub(crate) services: Arc<dyn PeerServices>,
     pub(crate) tls: ArcSwap<TlsSides>,
     peers: Mutex<BTreeMap<NodeId, Arc<PeerState>>>,
+    /// Bodies whose rest a peer requests.
+    pub(crate) continuations: Continuations,
     /// Cancelled when a stop begins.
     pub(crate) stopping: CancellationToken,
     /// Cancelled when everything ends, which is also the begin of a stop without any wait.
@@ -88,6 +109,7 @@ impl TransportState {
             services,
             tls: ArcSwap::from_pointee(TlsSides::new(&config.credentials)?),
             peers: Mutex::default(),
+            continuations: Continuations::default(),
             stopping: ended.child_token(),
             ended,
             inbound: TaskTracker::new(),
@@ -119,6 +141,17 @@ impl TransportState {
                 peer.close();
             }
             self.book.forget_stated(*node);
+        }
+    }
+
+    /// Answers a stream of a peer: with the rest of a body that waits for it, or by a service.
+    pub(crate) fn answer_stream(
+        &self,
+        stream: IncomingStream,
+    ) -> BoxFuture<'static, Result<StreamAnswer, ServiceRefusal>> {
+        match stream.service {
+            REST_OF_BODY => std::future::ready(self.continuations.take(stream.peer, &stream.head)).boxed(),
+            _ => self.services.stream(stream),
         }
     }
 

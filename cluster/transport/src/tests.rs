@@ -4,6 +4,7 @@ mod appends;
 mod calls;
 mod exclusive;
 mod joins;
+mod multiplexed;
 mod nodes;
 mod reconnects;
 mod refusals;

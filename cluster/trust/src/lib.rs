@@ -28,7 +28,7 @@ pub use files::{NodeFiles, NodeFilesError};
 pub use request::{BadCertificateRequest, CertificateRequest, NodeKey, NodeKeyError, PublicKeyHash};
 pub use starts::{NodeStart, StartRefusal, StartVerdict, judge_start};
 pub use starts_file::{PeerStarts, StartsFileError, decode_starts};
-pub use tls::{EXCLUSIVE_PROTOCOL, join_client_config, tls_reason};
+pub use tls::{EXCLUSIVE_PROTOCOL, MULTIPLEXED_PROTOCOL, join_client_config, tls_reason};
 pub use token::{
     BadJoinToken, JoinToken, StoredToken, TokenId, TokenRefusal, TokenUse, TokenVerdict, judge_token,
 };

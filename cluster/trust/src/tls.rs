@@ -16,6 +16,8 @@ use std::sync::Arc;
 const PROTOCOL: &[u8] = b"h2";
 /// The protocol inside TLS of a connection that carries one request at a time.
 pub const EXCLUSIVE_PROTOCOL: &[u8] = b"mlgw-exclusive/1";
+/// The protocol inside TLS of a connection that carries many short requests at a time.
+pub const MULTIPLEXED_PROTOCOL: &[u8] = b"mlgw-multiplexed/1";
 
 impl NodeCredentials {
     /// Settings with which this node dials others.
@@ -39,7 +41,8 @@ impl NodeCredentials {
         let builder = builder.with_protocol_versions(&[&TLS13])?;
         let builder = builder.with_client_cert_verifier(self.verifier()?);
         let mut config = builder.with_single_cert(self.chain(), self.private_key())?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec(), EXCLUSIVE_PROTOCOL.to_vec()];
+        let protocols = [PROTOCOL, EXCLUSIVE_PROTOCOL, MULTIPLEXED_PROTOCOL];
+        config.alpn_protocols = protocols.map(<[u8]>::to_vec).to_vec();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
