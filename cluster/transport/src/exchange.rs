@@ -11,7 +11,8 @@ use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
 use crate::exclusive_dial::{take_or_dial, take_or_wait};
 use crate::frames::{AnswerStatus, NumberedAnswer, NumberedRequest, RequestFrame, RequestTarget};
-use crate::multiplexed::{RequestInFlight, begin_or_dial};
+use crate::multiplexed::RequestInFlight;
+use crate::multiplexed_dial::begin_or_dial;
 use crate::peer::PeerState;
 use crate::redial::connection;
 use crate::service::{PeerBody, StreamAnswer};
@@ -306,8 +307,8 @@ impl<'a> CallPath<'a> {
         let head = timeout_at(stream.deadline, read_head(response.body_mut())).await;
         let head = head.map_err(|_| self.unknown(UnknownOutcome::Deadline))?;
         let found = head.map_err(|error| self.broken(&connection, &error))?;
-        // The caller's body is sent from here on. It needs no gate if it is empty, and is gone if the peer has
-        // ended the stream.
+        // The caller's body is sent from here on. It needs no gate if it is empty, and is gone if the peer
+        // has ended the stream.
         let _ = accepted.send(());
         let body = ReceivedBody::new(found.rest, response.into_body(), Some(answer_half), keep());
         Ok(StreamAnswer { head: found.head, body: body.boxed_unsync() })

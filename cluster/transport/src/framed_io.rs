@@ -26,6 +26,15 @@ pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
+/// What happened first on a connection that sends and receives.
+pub(crate) enum Exchanged {
+    /// Everything was sent.
+    Sent,
+    Frame(Frame),
+    /// The peer has closed the connection.
+    End,
+}
+
 /// A connection that carries frames.
 pub(crate) struct FramedIo {
     io: Box<dyn Duplex>,
@@ -37,13 +46,15 @@ pub(crate) struct FramedIo {
     pub(crate) outbox: BytesMut,
     /// Data to be sent after the outbox, whose last frame has its head.
     large: Bytes,
+    /// True until [`Self::exchange`] has sent everything.
+    is_sending: bool,
 }
 
 impl FramedIo {
     pub(crate) fn new(io: impl Duplex + 'static) -> Self {
         let (inbox, outbox) = (BytesMut::new(), BytesMut::new());
         let (decoder, read_bytes, large) = (FrameDecoder::default(), READ_BYTES, Bytes::new());
-        Self { io: Box::new(io), decoder, inbox, read_bytes, outbox, large }
+        Self { io: Box::new(io), decoder, inbox, read_bytes, outbox, large, is_sending: false }
     }
 
     /// Receives only these frames from now on; a hello at first.
@@ -73,6 +84,11 @@ impl FramedIo {
     /// True if nothing more is added to what is to be sent.
     pub(crate) fn is_full(&self) -> bool {
         !self.large.is_empty() || self.outbox.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// True if [`Self::exchange`] has nothing to send.
+    pub(crate) fn has_sent(&self) -> bool {
+        !self.is_sending && self.outbox.is_empty()
     }
 
     /// Returns the next frame; `None` at the end of the connection.
@@ -125,14 +141,19 @@ impl FramedIo {
         poll_fn(|cx| self.poll_send(cx)).await
     }
 
-    /// Sends what is to be sent, and returns the next frame; `None` at the end of the connection. It reads
-    /// also while the socket takes nothing: otherwise two sides that both send could block each other.
-    pub(crate) async fn exchange(&mut self) -> io::Result<Option<Frame>> {
-        poll_fn(|cx| match self.poll_send(cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Ready(Ok(())) | Poll::Pending => self.poll_frame(cx),
-        })
-        .await
+    /// Sends what is to be sent, and returns when that is done, or the next frame. It reads also while the
+    /// socket takes nothing: otherwise two sides that both send could block each other.
+    pub(crate) async fn exchange(&mut self) -> io::Result<Exchanged> {
+        poll_fn(|cx| self.poll_exchange(cx)).await
+    }
+
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
+        self.is_sending |= !self.outbox.is_empty() || !self.large.is_empty();
+        if self.is_sending && self.poll_send(cx)?.is_ready() {
+            self.is_sending = false;
+            return Poll::Ready(Ok(Exchanged::Sent));
+        }
+        self.poll_frame(cx).map_ok(|frame| frame.map_or(Exchanged::End, Exchanged::Frame))
     }
 
     /// Returns the next frame; `None` at the end of the connection.

@@ -139,8 +139,8 @@ impl InboundConnection {
         response(ANSWERED, SentBody::whole(answer.into()))
     }
 
-    /// The answer to the hello of a peer on a connection with frames. [`Self::session`] is there if it accepts
-    /// the peer.
+    /// The answer to the hello of a peer on a connection with frames. [`Self::session`] is there if it
+    /// accepts the peer.
     pub(crate) async fn framed_hello(&self, hello: &[u8], kind: ConnectionKind) -> Vec<u8> {
         match self.certified {
             Some(certified) => self.answer_hello(certified, hello, kind).await,

@@ -34,6 +34,7 @@ mod join;
 mod link;
 mod metered;
 mod multiplexed;
+mod multiplexed_dial;
 mod multiplexed_serve;
 mod peer;
 mod redial;

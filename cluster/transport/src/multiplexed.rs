@@ -1,24 +1,19 @@
 //! Multiplexed connections of this node to a peer: each carries many short requests at a time.
 //!
-//! A forwarded read is a head of some hundred bytes and an answer of a few KiB. With many in flight, one write
-//! to the socket carries several of them in each direction, which costs half of what a connection for each
-//! request does ([`crate::exclusive`]). The task of the connection writes what was queued once the other tasks
-//! of its thread had a turn. There is no flow control: an answer is short, or it carries the beginning of a
-//! body whose rest is a stream of its own ([`crate::continuations`]).
+//! A forwarded read is a head of some hundred bytes and an answer of a few KiB. With many in flight, one
+//! write to the socket carries several of them in each direction, which costs half of what a connection for
+//! each request does ([`crate::exclusive`]). The task of the connection writes what was queued once the other
+//! tasks of its thread had a turn. There is no flow control: an answer is short, or it carries the beginning
+//! of a body whose rest is a stream of its own ([`crate::continuations`]).
 //!
 //! There is one such connection to a peer beside the shared one of HTTP/2. A request goes elsewhere while
 //! there is none, and while it has [`REQUESTS_MAX`] in flight. When it breaks, the outcome of what is in
 //! flight is unknown. Nothing is stored.
 
-use crate::channel::Channel;
-use crate::connection::OpenConnection;
 use crate::error::UnknownOutcome;
-use crate::framed_dial::{DialedFrames, connect};
-use crate::framed_io::FramedIo;
+use crate::framed_io::{Exchanged, FramedIo};
 use crate::frames::{Frame, NumberedAnswer, NumberedRequest, put_cancel, put_numbered_request};
 use crate::metered::StreamFacts;
-use crate::peer::{ConnectionKind, PeerState};
-use crate::state::TransportState;
 use bytes::BytesMut;
 use mlgw_common::time::{Instant, timeout_at};
 use parking_lot::Mutex;
@@ -60,7 +55,7 @@ pub(crate) struct RequestInFlight {
 }
 
 impl MultiplexedConnection {
-    fn new(facts: StreamFacts) -> Self {
+    pub(crate) fn new(facts: StreamFacts) -> Self {
         Self { state: Mutex::default(), queued: Notify::new(), facts }
     }
 
@@ -69,7 +64,7 @@ impl MultiplexedConnection {
     }
 
     /// Queues a request, and gives it a number; `None` if the connection takes none now.
-    fn begin(self: &Arc<Self>, mut request: NumberedRequest) -> Option<RequestInFlight> {
+    pub(crate) fn begin(self: &Arc<Self>, mut request: NumberedRequest) -> Option<RequestInFlight> {
         let (sender, answer) = oneshot::channel();
         let number = {
             let mut state = self.state.lock();
@@ -86,7 +81,7 @@ impl MultiplexedConnection {
     }
 
     /// Sends what is queued and passes answers on, until the connection ends.
-    async fn run(&self, mut io: FramedIo) {
+    pub(crate) async fn run(&self, mut io: FramedIo) {
         let _ = self.exchange(&mut io).await;
         let waiting = {
             let mut state = self.state.lock();
@@ -100,11 +95,12 @@ impl MultiplexedConnection {
         while !self.has_ended() {
             tokio::select! {
                 biased;
-                frame = io.exchange() => match frame? {
-                    Some(Frame::NumberedAnswer(answer)) => self.pass_on(answer),
-                    Some(Frame::Goodbye) => self.state.lock().is_ending = true,
-                    Some(_) => return Err(io::Error::other("the peer sent another frame than an answer")),
-                    None => return Ok(()),
+                exchanged = io.exchange() => match exchanged? {
+                    Exchanged::Sent => {}
+                    Exchanged::Frame(Frame::NumberedAnswer(answer)) => self.pass_on(answer),
+                    Exchanged::Frame(Frame::Goodbye) => self.state.lock().is_ending = true,
+                    Exchanged::Frame(_) => return Err(io::Error::other("another frame than an answer")),
+                    Exchanged::End => return Ok(()),
                 },
                 () = self.queued.notified(), if io.outbox.is_empty() => {
                     // Requests of tasks that run now go with the first one.
@@ -182,13 +178,14 @@ struct SlotState {
 }
 
 impl MultiplexedSlot {
-    /// Returns the connection, if there is one.
+    /// Returns the connection, if there is one that takes requests.
     pub(crate) fn get(&self) -> Option<Arc<MultiplexedConnection>> {
         self.0.lock().connection.clone().filter(|connection| !connection.is_ending())
     }
 
-    /// Begins a dial; false if one is in progress, or has failed a moment ago. [`Self::end_dial`] must follow.
-    fn begin_dial(&self) -> bool {
+    /// Begins a dial; false if one is in progress, or has failed a moment ago. [`Self::end_dial`] must
+    /// follow.
+    pub(crate) fn begin_dial(&self) -> bool {
         let mut slot = self.0.lock();
         let begins = !slot.is_dialing && slot.redial_at.is_none_or(|at| at <= Instant::now());
         slot.is_dialing |= begins;
@@ -200,55 +197,8 @@ impl MultiplexedSlot {
         self.0.lock().redial_at = Some(Instant::now() + REDIAL_PAUSE);
     }
 
-    fn end_dial(&self, dialed: Option<Arc<MultiplexedConnection>>) {
+    pub(crate) fn end_dial(&self, dialed: Option<Arc<MultiplexedConnection>>) {
         let mut slot = self.0.lock();
         (slot.is_dialing, slot.connection) = (false, dialed);
-    }
-}
-
-/// Queues a request on the multiplexed connection to a peer. `None` if it takes none now, or there is none:
-/// then one is being made for later requests.
-pub(crate) fn begin_or_dial(
-    state: &Arc<TransportState>,
-    peer: &Arc<PeerState>,
-    channel: Channel,
-    beside: &Arc<OpenConnection>,
-    request: NumberedRequest,
-) -> Option<RequestInFlight> {
-    if let Some(connection) = beside.multiplexed.get() {
-        return connection.begin(request);
-    }
-    if beside.multiplexed.begin_dial() {
-        let (of, peer, beside) = (state.clone(), peer.clone(), beside.clone());
-        state.tasks.spawn(async move { dial_and_run(&of, &peer, channel, &beside).await });
-    }
-    None
-}
-
-async fn dial_and_run(
-    state: &Arc<TransportState>,
-    peer: &Arc<PeerState>,
-    channel: Channel,
-    beside: &Arc<OpenConnection>,
-) {
-    let slot = &beside.multiplexed;
-    match connect(state, peer, channel, beside, ConnectionKind::Multiplexed).await {
-        Ok(Some(DialedFrames { io, facts, registered })) => {
-            let connection = Arc::new(MultiplexedConnection::new(facts));
-            slot.end_dial(Some(connection.clone()));
-            tokio::select! {
-                () = connection.run(io) => {}
-                () = state.ended.cancelled() => {}
-            }
-            drop(registered);
-        }
-        Ok(None) => slot.end_dial(None),
-        // Requests go over exclusive connections, or over HTTP/2.
-        Err(error) => {
-            let node = peer.node;
-            tracing::debug!(%node, %error, "cannot make a multiplexed connection to a node");
-            slot.end_dial(None);
-            slot.pause_dials();
-        }
     }
 }

@@ -16,7 +16,7 @@ use crate::continuations::KEPT_MAX;
 use crate::error::PeerBodyError;
 use crate::exclusive_body::data_of;
 use crate::exclusive_serve::{GOODBYE_WAIT, HEAD_WAIT, answer_hello};
-use crate::framed_io::{Duplex, FramedIo};
+use crate::framed_io::{Duplex, Exchanged, FramedIo};
 use crate::frames::{
     AnswerStatus, Frame, FrameKind, NUMBERED_BODY_BYTES_MAX, NumberedAnswerHead, NumberedRequest,
     ReceivedFrames, put_frame, put_numbered_answer,
@@ -77,7 +77,11 @@ impl ServedConnection {
         loop {
             tokio::select! {
                 biased;
-                frame = self.io.exchange() => self.receive(frame.ok()??)?,
+                exchanged = self.io.exchange() => match exchanged.ok()? {
+                    Exchanged::Sent => {}
+                    Exchanged::Frame(frame) => self.receive(frame)?,
+                    Exchanged::End => return None,
+                },
                 Some(answered) = self.requests.join_next(), if !self.io.is_full() => {
                     answered.into_iter().for_each(|answered| self.add(answered));
                     self.gather().await;
@@ -86,7 +90,7 @@ impl ServedConnection {
                     put_frame(&mut self.io.outbox, FrameKind::Goodbye, &[]);
                     self.ends_at = Some(Instant::now() + GOODBYE_WAIT);
                 }
-                () = end_of(self.ends_at), if self.requests.is_empty() => return None,
+                () = end_of(self.ends_at), if self.requests.is_empty() && self.io.has_sent() => return None,
             }
         }
     }
