@@ -11,7 +11,7 @@ use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
 use crate::exclusive_dial::{take_or_dial, take_or_wait};
 use crate::frames::{AnswerStatus, NumberedAnswer, NumberedRequest, RequestFrame, RequestTarget};
-use crate::multiplexed::RequestInFlight;
+use crate::multiplexed::{RequestInFlight, TOGETHER_MIN};
 use crate::multiplexed_dial::begin_or_dial;
 use crate::peer::PeerState;
 use crate::redial::connection;
@@ -31,6 +31,7 @@ use mlgw_common::limits::{
 };
 use mlgw_common::time::{Instant, timeout_at};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -116,7 +117,7 @@ pub(crate) async fn open(
     let raised = Raised::new(path.peer.meter(channel).clone(), |meter| &meter.streams_in_flight);
     let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
     if stream.class == StreamClass::Request && stream.body.is_end_stream() {
-        return match path.multiplexed(stream.service, stream.head.clone()).await? {
+        return match path.multiplexed(&stream.head, stream.service).await? {
             Some(request) => path.open_multiplexed(request, stream, kept).await,
             None => path.open_alone(stream, kept).await,
         };
@@ -247,11 +248,15 @@ impl<'a> CallPath<'a> {
         Ok(StreamAnswer { head, body })
     }
 
-    /// Queues a stream without a body on the multiplexed connection; `None` if that takes none now.
-    async fn multiplexed(&self, service: u16, head: Bytes) -> Result<Option<RequestInFlight>, CallError> {
+    /// Queues a stream without a body on the multiplexed connection; `None` if that takes none now, or if
+    /// few streams are in flight.
+    async fn multiplexed(&self, head: &Bytes, service: u16) -> Result<Option<RequestInFlight>, CallError> {
+        if self.peer.meter(self.channel).streams_in_flight.load(Relaxed) < TOGETHER_MIN {
+            return Ok(None);
+        }
         let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
         let wait = self.deadline.saturating_duration_since(Instant::now());
-        let request = NumberedRequest { number: 0, service, wait, head };
+        let request = NumberedRequest { number: 0, service, wait, head: head.clone() };
         Ok(begin_or_dial(self.state, &self.peer, self.channel, &beside, request))
     }
 

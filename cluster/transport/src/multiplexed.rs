@@ -7,8 +7,8 @@
 //! of a body whose rest is a stream of its own ([`crate::continuations`]).
 //!
 //! There is one such connection to a peer beside the shared one of HTTP/2. A request goes elsewhere while
-//! there is none, and while it has [`REQUESTS_MAX`] in flight. When it breaks, the outcome of what is in
-//! flight is unknown. Nothing is stored.
+//! there is none, while few are in flight ([`TOGETHER_MIN`]), and while it has [`REQUESTS_MAX`]. When it
+//! breaks, the outcome of what is in flight is unknown. Nothing is stored.
 
 use crate::error::UnknownOutcome;
 use crate::framed_io::{Exchanged, FramedIo};
@@ -25,6 +25,9 @@ use tokio::sync::{Notify, oneshot};
 
 /// Requests in flight on one connection.
 pub(crate) const REQUESTS_MAX: usize = 64;
+/// Streams to a peer in flight from which requests share the connection. With fewer, a write carries one or
+/// two, and the task of the connection costs more than that saves.
+pub(crate) const TOGETHER_MIN: u64 = 8;
 /// Pause after a dial that failed.
 const REDIAL_PAUSE: Duration = Duration::from_secs(10);
 

@@ -7,7 +7,7 @@ use super::nodes::{
 };
 use crate::continuations::{Continuations, REST_OF_BODY};
 use crate::frames::NUMBERED_BODY_BYTES_MAX;
-use crate::multiplexed::REQUESTS_MAX;
+use crate::multiplexed::{REQUESTS_MAX, TOGETHER_MIN};
 use crate::{CallError, Channel, PeerBodyError, StreamAnswer, StreamClass, UnknownOutcome};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -46,10 +46,14 @@ fn streaming(one: &TransportNode, service: u16) -> JoinHandle<Result<StreamAnswe
 async fn connected(cluster: &TestCluster) -> [TransportNode; 2] {
     let [one, two] = cluster.pair().await;
     one.transport.call(TWO, Channel::Bulk, ECHO, Bytes::new(), late()).await.unwrap();
-    one.transport.state.peer(TWO).link(Channel::Bulk).opened().unwrap().exclusive.pause_dials();
+    let peer = one.transport.state.peer(TWO);
+    peer.link(Channel::Bulk).opened().unwrap().exclusive.pause_dials();
+    stream(&one, ECHO).await.unwrap();
+    assert_eq!(multiplexed(&one), 0, "few streams are in flight");
+    peer.meter(Channel::Bulk).streams_in_flight.fetch_add(TOGETHER_MIN - 1, Ordering::Relaxed);
     stream(&one, ECHO).await.unwrap();
     until(|| multiplexed(&one) == 1 && multiplexed(&two) == 1).await;
-    for _ in 0..2 {
+    for _ in 0..3 {
         take(&two.services.started).await;
     }
     [one, two]
@@ -74,7 +78,7 @@ async fn requests_at_the_same_time_share_a_connection_and_are_answered_in_any_or
         assert_eq!(&answer.await.unwrap().unwrap().head[..], b"re: head");
     }
     assert_eq!((multiplexed(&one), exclusive(&one)), (1, before));
-    assert_eq!(one.transport.counters()[Channel::Bulk.index()].streams_in_flight, 0);
+    assert_eq!(one.transport.counters()[Channel::Bulk.index()].streams_in_flight, TOGETHER_MIN - 1);
 }
 
 #[tokio::test]
