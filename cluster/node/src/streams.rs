@@ -39,8 +39,15 @@ impl TransportStreams {
         let stopped = || StreamOpenError::NotSent("the transport of this node does not run".to_owned());
         let transport = self.transport.get().ok_or_else(stopped)?;
         let deadline = Instant::now() + ACCEPT_WAIT;
-        let opened = transport.stream(member, StreamClass::Request, REQUEST, head, peer_body(body), deadline);
-        let opened = opened.await.map_err(|error| open_error(&error))?;
+        // Only a read has no body at all: a change waits for its release.
+        let opened = match body.is_end_stream() {
+            true => transport.read(member, REQUEST, head, deadline).await,
+            false => {
+                let body = peer_body(body);
+                transport.stream(member, StreamClass::Request, REQUEST, head, body, deadline).await
+            }
+        };
+        let opened = opened.map_err(|error| open_error(&error))?;
         Ok(OpenedStream { head: opened.head, body: member_body(opened.body) })
     }
 }

@@ -201,11 +201,12 @@ pub(crate) struct Chained {
     first: Bytes,
     /// `None` after its end, or if nothing follows.
     rest: Option<PeerBody>,
+    _kept: Option<Kept>,
 }
 
 impl Chained {
-    pub(crate) const fn new(first: Bytes, rest: Option<PeerBody>) -> Self {
-        Self { first, rest }
+    pub(crate) const fn new(first: Bytes, rest: Option<PeerBody>, kept: Option<Kept>) -> Self {
+        Self { first, rest, _kept: kept }
     }
 }
 

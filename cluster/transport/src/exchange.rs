@@ -4,17 +4,17 @@ use crate::append_stream::AppendAnswer;
 use crate::body::{Chained, Kept, ReceivedBody, SentBody};
 use crate::channel::{Channel, StreamClass};
 use crate::connection::OpenConnection;
-use crate::continuations::REST_OF_BODY;
 use crate::counters::Raised;
 use crate::error::{CallError, NotSent, UnknownOutcome};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::exclusive_body::ExclusiveBody;
 use crate::exclusive_dial::{take_or_dial, take_or_wait};
 use crate::frames::{AnswerStatus, NumberedAnswer, NumberedRequest, RequestFrame, RequestTarget};
-use crate::multiplexed::{RequestInFlight, TOGETHER_MIN};
-use crate::multiplexed_dial::begin_or_dial;
+use crate::multiplexed::{RequestInFlight, SHARED_FROM};
+use crate::multiplexed_dial::queue_or_dial;
 use crate::peer::PeerState;
 use crate::redial::connection;
+use crate::rests::{KEPT_MAX, REST_OF_BODY};
 use crate::service::{PeerBody, StreamAnswer};
 use crate::state::TransportState;
 use crate::wire::{
@@ -104,23 +104,10 @@ pub(crate) async fn open(
     state: &Arc<TransportState>,
     stream: OutgoingStream,
 ) -> Result<StreamAnswer, CallError> {
-    let channel = stream.class.channel();
-    let path = CallPath::new(state, stream.node, channel, stream.deadline)?;
-    path.check_length(stream.head.len(), PEER_STREAM_HEAD_BYTES_MAX)?;
-    let permits = path.peer.link(channel).streams(stream.class);
-    let permit = match stream.class {
-        // Its client is answered at once that the node is busy. A wait would use up the time for a verdict.
-        // The same holds for a segment, which can be followed by another node.
-        StreamClass::Request | StreamClass::Append => path.permit_now(permits)?,
-        StreamClass::Transfer => path.permit(permits).await?,
-    };
-    let raised = Raised::new(path.peer.meter(channel).clone(), |meter| &meter.streams_in_flight);
-    let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
+    let path = CallPath::new(state, stream.node, stream.class.channel(), stream.deadline)?;
+    let kept = path.begin_stream(stream.class, stream.head.len()).await?;
     if stream.class == StreamClass::Request && stream.body.is_end_stream() {
-        return match path.multiplexed(&stream.head, stream.service).await? {
-            Some(request) => path.open_multiplexed(request, stream, kept).await,
-            None => path.open_alone(stream, kept).await,
-        };
+        return path.open_alone(stream, kept).await;
     }
     if stream.class == StreamClass::Append
         && let Some(connection) = path.own_connection().await?
@@ -129,6 +116,22 @@ pub(crate) async fn open(
     }
     // The future of a request is moved several times, so those of rare cases are kept apart.
     Box::pin(path.open_shared(stream, kept)).await
+}
+
+/// Opens the stream of a read, which has no body and may share a connection with others.
+///
+/// # Errors
+/// See [`CallError`].
+pub(crate) async fn read(
+    state: &Arc<TransportState>,
+    stream: OutgoingStream,
+) -> Result<StreamAnswer, CallError> {
+    let path = CallPath::new(state, stream.node, stream.class.channel(), stream.deadline)?;
+    let kept = path.begin_stream(stream.class, stream.head.len()).await?;
+    match path.multiplexed(&stream.head, stream.service).await? {
+        Some(request) => path.open_multiplexed(request, stream, kept).await,
+        None => path.open_alone(stream, kept).await,
+    }
 }
 
 /// An exclusive connection, and the pool to which it returns.
@@ -184,6 +187,24 @@ impl<'a> CallPath<'a> {
             return Err(self.not_sent(NotSent::TooLarge { bytes, limit }));
         }
         Ok(())
+    }
+
+    /// Takes the permit of a stream, and counts it.
+    async fn begin_stream(
+        &self,
+        class: StreamClass,
+        head_bytes: usize,
+    ) -> Result<Arc<StreamInFlight>, CallError> {
+        self.check_length(head_bytes, PEER_STREAM_HEAD_BYTES_MAX)?;
+        let permits = self.peer.link(self.channel).streams(class);
+        let permit = match class {
+            // Its client is answered at once that the node is busy. A wait would use up the time for a
+            // verdict. The same holds for a segment, which can be followed by another node.
+            StreamClass::Request | StreamClass::Append => self.permit_now(permits)?,
+            StreamClass::Transfer => self.permit(permits).await?,
+        };
+        let raised = Raised::new(self.peer.meter(self.channel).clone(), |meter| &meter.streams_in_flight);
+        Ok(Arc::new(StreamInFlight { _permit: permit, _raised: raised }))
     }
 
     async fn permit(&self, permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, CallError> {
@@ -251,16 +272,17 @@ impl<'a> CallPath<'a> {
     /// Queues a stream without a body on the multiplexed connection; `None` if that takes none now, or if
     /// few streams are in flight.
     async fn multiplexed(&self, head: &Bytes, service: u16) -> Result<Option<RequestInFlight>, CallError> {
-        if self.peer.meter(self.channel).streams_in_flight.load(Relaxed) < TOGETHER_MIN {
+        if self.peer.meter(self.channel).streams_in_flight.load(Relaxed) < SHARED_FROM {
             return Ok(None);
         }
         let beside = connection(self.state, &self.peer, self.channel, self.deadline).await?;
         let wait = self.deadline.saturating_duration_since(Instant::now());
         let request = NumberedRequest { number: 0, service, wait, head: head.clone() };
-        Ok(begin_or_dial(self.state, &self.peer, self.channel, &beside, request))
+        Ok(queue_or_dial(self.state, &self.peer, self.channel, &beside, request))
     }
 
-    /// Waits for the answer of a queued stream, and opens another one for the rest of its body.
+    /// Waits for the answer of a queued stream, and opens another one for the rest of its body. The body has
+    /// `kept` until it ends.
     async fn open_multiplexed(
         &self,
         request: RequestInFlight,
@@ -268,17 +290,32 @@ impl<'a> CallPath<'a> {
         kept: Arc<StreamInFlight>,
     ) -> Result<StreamAnswer, CallError> {
         let answered = request.answer(self.deadline).await.map_err(|reason| self.unknown(reason))?;
-        let NumberedAnswer { of, head, body: first } = answered;
-        let head = self.answer_of(of.status, head)?;
-        let rest = match of.rest {
+        let NumberedAnswer { fields, head, body: start } = answered;
+        let head = self.answer_of(fields.status, head)?;
+        let rest = match fields.rest {
             0 => None,
-            key => {
-                let head = Bytes::copy_from_slice(&key.to_be_bytes());
-                let rest = OutgoingStream { service: REST_OF_BODY, head, ..stream };
-                Some(self.open_alone(rest, kept).await?.body)
-            }
+            key => Some(self.open_rest(key, stream, kept.clone()).await?),
         };
-        Ok(StreamAnswer { head, body: Chained::new(first, rest).boxed_unsync() })
+        Ok(StreamAnswer { head, body: Chained::new(start, rest, Some(Box::new(kept))).boxed_unsync() })
+    }
+
+    /// Opens a stream for the rest of a body. The service has carried the request out, so no error means that
+    /// nothing was done.
+    async fn open_rest(
+        &self,
+        key: u64,
+        stream: OutgoingStream,
+        kept: Arc<StreamInFlight>,
+    ) -> Result<PeerBody, CallError> {
+        let deadline = self.deadline.max(Instant::now() + KEPT_MAX);
+        let path = Self { state: self.state, peer: self.peer.clone(), channel: self.channel, deadline };
+        let head = Bytes::copy_from_slice(&key.to_be_bytes());
+        let rest = OutgoingStream { service: REST_OF_BODY, head, deadline, ..stream };
+        match path.open_alone(rest, kept).await {
+            Ok(opened) => Ok(opened.body),
+            Err(error @ CallError::Unknown { .. }) => Err(error),
+            Err(error) => Err(self.unknown(UnknownOutcome::Broken(error.to_string()))),
+        }
     }
 
     /// Opens a stream without a body on a connection that it has for itself, or on the shared one.

@@ -79,7 +79,7 @@ impl ExclusiveDial {
     async fn connect(self) -> Result<Option<ExclusiveConnection>, DialError> {
         let Self { state, peer, channel, beside, counted } = self;
         let dialed = connect(&state, &peer, channel, &beside, ConnectionKind::Exclusive).await?;
-        Ok(dialed.map(|DialedFrames { io, facts, registered }| {
+        Ok(dialed.map(|DialedFrames { io, facts, registered, .. }| {
             ExclusiveConnection::new(io, facts, [Box::new(registered), Box::new(counted)])
         }))
     }

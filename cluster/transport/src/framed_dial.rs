@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct DialedFrames {
     pub(crate) io: FramedIo,
     pub(crate) facts: StreamFacts,
+    /// Closes it.
+    pub(crate) cancel: CancellationToken,
     pub(crate) registered: Registration,
 }
 
@@ -86,7 +88,8 @@ async fn dial(
         return Err(refused(BadHandshake::Field("connection").into()));
     }
     let accepted = state.accept(certified, &answer).await.map_err(refused)?;
-    let registered = accepted.register(&state.rules, answer.start, channel, kind, cancel).map_err(refused)?;
+    let registered =
+        accepted.register(&state.rules, answer.start, channel, kind, cancel.clone()).map_err(refused)?;
     facts.count(peer.meter(channel).clone());
-    Ok(DialedFrames { io, facts, registered })
+    Ok(DialedFrames { io, facts, cancel, registered })
 }

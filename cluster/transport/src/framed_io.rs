@@ -14,7 +14,8 @@ use tokio_util::io::poll_read_buf;
 
 /// Room for the bytes of one read: a request or an answer about a small object.
 const READ_BYTES: usize = 8 << 10;
-/// Room for the bytes of one read where much arrives: a record of TLS, and the beginning of the next.
+/// The same on connections that carry long bodies or many requests: a record of TLS, and the beginning of the
+/// next.
 const READ_BYTES_OF_MANY: usize = 32 << 10;
 /// Bytes to be sent from which nothing is added.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 64 << 10;
@@ -141,17 +142,20 @@ impl FramedIo {
         poll_fn(|cx| self.poll_send(cx)).await
     }
 
-    /// Sends what is to be sent, and returns when that is done, or the next frame. It reads also while the
-    /// socket takes nothing: otherwise two sides that both send could block each other.
-    pub(crate) async fn exchange(&mut self) -> io::Result<Exchanged> {
-        poll_fn(|cx| self.poll_exchange(cx)).await
+    /// Sends what is to be sent, and returns when that is done, or the next frame if it `reads`. It reads also
+    /// while the socket takes nothing: otherwise two sides that both send could block each other.
+    pub(crate) async fn exchange(&mut self, reads: bool) -> io::Result<Exchanged> {
+        poll_fn(|cx| self.poll_exchange(reads, cx)).await
     }
 
-    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
+    fn poll_exchange(&mut self, reads: bool, cx: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
         self.is_sending |= !self.outbox.is_empty() || !self.large.is_empty();
         if self.is_sending && self.poll_send(cx)?.is_ready() {
             self.is_sending = false;
             return Poll::Ready(Ok(Exchanged::Sent));
+        }
+        if !reads {
+            return Poll::Pending;
         }
         self.poll_frame(cx).map_ok(|frame| frame.map_or(Exchanged::End, Exchanged::Frame))
     }

@@ -11,7 +11,7 @@
 //!
 //! On a multiplexed connection requests and answers have numbers, which the dialing side chooses, and come in
 //! any order. An answer has the head of a stream and its whole body, or the beginning and the key under which
-//! the rest is requested ([`crate::continuations`]). The dialing side cancels a request by its number.
+//! the rest is requested ([`crate::rests`]). The dialing side cancels a request by its number.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use mlgw_common::limits::{
@@ -120,7 +120,7 @@ pub(crate) struct NumberedRequest {
 
 /// What precedes the head of a stream in the answer of a numbered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NumberedAnswerHead {
+pub(crate) struct AnswerFields {
     pub(crate) number: u32,
     pub(crate) status: AnswerStatus,
     /// The key of the rest of the body; zero if there is none.
@@ -130,7 +130,7 @@ pub(crate) struct NumberedAnswerHead {
 /// The answer of a numbered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NumberedAnswer {
-    pub(crate) of: NumberedAnswerHead,
+    pub(crate) fields: AnswerFields,
     /// The head of the answer, or the refusal of the service.
     pub(crate) head: Bytes,
     /// The body, or its beginning.
@@ -146,7 +146,7 @@ pub(crate) enum AnswerStatus {
     Refused = 1,
     /// No service got the request, because it is not one of this connection.
     NotUnderstood = 2,
-    /// The service panicked, or its answer is too large.
+    /// The service panicked, its answer is too large, or the body of a short answer failed.
     Failed = 3,
 }
 
@@ -183,7 +183,7 @@ impl Frame {
             Self::Goodbye => put_frame(out, FrameKind::Goodbye, &[]),
             Self::NumberedRequest(request) => put_numbered_request(out, request),
             Self::NumberedAnswer(answer) => {
-                put_numbered_answer(out, answer.of, &answer.head, std::slice::from_ref(&answer.body));
+                put_numbered_answer(out, answer.fields, &answer.head, std::slice::from_ref(&answer.body));
             }
             Self::Cancel(number) => put_cancel(out, *number),
         }
@@ -240,13 +240,13 @@ pub(crate) fn put_numbered_request(out: &mut BytesMut, request: &NumberedRequest
 }
 
 /// Appends an answer of a multiplexed connection: the head of the stream, and pieces of its body.
-pub(crate) fn put_numbered_answer(out: &mut BytesMut, of: NumberedAnswerHead, head: &[u8], pieces: &[Bytes]) {
+pub(crate) fn put_numbered_answer(out: &mut BytesMut, of: AnswerFields, head: &[u8], pieces: &[Bytes]) {
     let body_bytes: usize = pieces.iter().map(Bytes::len).sum();
     let length = NUMBERED_ANSWER_HEAD_BYTES + head.len() + body_bytes;
     put_frame_head(out, FrameKind::NumberedAnswer, length);
-    out.put_u32(of.number);
-    out.put_u8(of.status as u8);
-    out.put_u64(of.rest);
+    out.put_u32(fields.number);
+    out.put_u8(fields.status as u8);
+    out.put_u64(fields.rest);
     out.put_u32(u32::try_from(head.len()).unwrap_or(u32::MAX));
     out.extend_from_slice(head);
     pieces.iter().for_each(|piece| out.extend_from_slice(piece));
@@ -429,13 +429,13 @@ fn numbered_answer(mut payload: Bytes) -> Result<NumberedAnswer, BadFrame> {
         return Err(BadFrame("an answer whose head is longer than it"));
     }
     let head = payload.split_to(head_bytes);
-    Ok(NumberedAnswer { of: NumberedAnswerHead { number, status, rest }, head, body: payload })
+    Ok(NumberedAnswer { fields: AnswerFields { number, status, rest }, head, body: payload })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, NumberedAnswer, NumberedAnswerHead,
+        AnswerFields, AnswerStatus, DATA_BYTES_MAX, Frame, FrameDecoder, FrameKind, NumberedAnswer,
         NumberedRequest, ReceivedFrames, RequestFrame, RequestTarget, put_numbered_answer, put_request,
         read_frames,
     };
@@ -495,8 +495,8 @@ mod tests {
         let answer = (any::<u32>(), 0..4_u8, any::<u64>(), some_bytes(), some_bytes());
         answer.prop_map(|(number, status, rest, head, body)| {
             let status = AnswerStatus::of(status).unwrap();
-            let of = NumberedAnswerHead { number, status, rest };
-            Frame::NumberedAnswer(NumberedAnswer { of, head, body })
+            let fields = AnswerFields { number, status, rest };
+            Frame::NumberedAnswer(NumberedAnswer { fields, head, body })
         })
     }
 
@@ -602,9 +602,14 @@ mod tests {
 
     #[test]
     fn a_numbered_answer_has_these_bytes() {
-        let of = NumberedAnswerHead { number: 259, status: AnswerStatus::Refused, rest: 5 };
+        let fields = AnswerFields { number: 259, status: AnswerStatus::Refused, rest: 5 };
         let mut out = BytesMut::new();
-        put_numbered_answer(&mut out, of, b"head", &[Bytes::from_static(b"bo"), Bytes::from_static(b"dy")]);
+        put_numbered_answer(
+            &mut out,
+            fields,
+            b"head",
+            &[Bytes::from_static(b"bo"), Bytes::from_static(b"dy")],
+        );
         let expected = b"\x08\0\0\0\x19\0\0\x01\x03\x01\0\0\0\0\0\0\0\x05\0\0\0\x04headbody";
         assert_eq!(out[..], *expected);
     }

@@ -16,7 +16,6 @@ mod body;
 mod channel;
 mod config;
 mod connection;
-mod continuations;
 mod counters;
 mod dial;
 mod error;
@@ -38,6 +37,7 @@ mod multiplexed_dial;
 mod multiplexed_serve;
 mod peer;
 mod redial;
+mod rests;
 mod rules;
 mod service;
 mod socket;
@@ -60,6 +60,7 @@ use crate::config::check_credentials;
 use crate::exchange::{OutgoingCall, OutgoingStream};
 use crate::state::{TlsSides, TransportState};
 use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
 use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, timeout_at};
 use mlgw_trust::NodeCredentials;
@@ -129,6 +130,23 @@ impl ClusterTransport {
         deadline: Instant,
     ) -> Result<StreamAnswer, CallError> {
         exchange::open(&self.state, OutgoingStream { node, class, service, head, body, deadline }).await
+    }
+
+    /// Opens a stream of class [`StreamClass::Request`] without a body, for a request that changes nothing and
+    /// that has a short answer as a rule. It may share a connection with others.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn read(
+        &self,
+        node: NodeId,
+        service: u16,
+        head: Bytes,
+        deadline: Instant,
+    ) -> Result<StreamAnswer, CallError> {
+        let (class, body) =
+            (StreamClass::Request, Empty::new().map_err(|never| match never {}).boxed_unsync());
+        exchange::read(&self.state, OutgoingStream { node, class, service, head, body, deadline }).await
     }
 
     /// Dials an address whose node is not known, as of `cluster.seeds`, and returns the node there. The

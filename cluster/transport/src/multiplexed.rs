@@ -1,17 +1,19 @@
-//! Multiplexed connections of this node to a peer: each carries many short requests at a time.
+//! Multiplexed connections of this node to a peer: each carries many reads with short answers at a time.
 //!
 //! A forwarded read is a head of some hundred bytes and an answer of a few KiB. With many in flight, one
 //! write to the socket carries several of them in each direction, which costs half of what a connection for
-//! each request does ([`crate::exclusive`]). The task of the connection writes what was queued once the other
-//! tasks of its thread had a turn. There is no flow control: an answer is short, or it carries the beginning
-//! of a body whose rest is a stream of its own ([`crate::continuations`]).
+//! each request does ([`crate::exclusive`]). The task of the connection writes what was queued after the
+//! other tasks of its thread have run. There is no flow control: an answer is short, or it has the beginning
+//! of a body whose rest is a stream of its own ([`crate::rests`]).
 //!
 //! There is one such connection to a peer beside the shared one of HTTP/2. A request goes elsewhere while
-//! there is none, while few are in flight ([`TOGETHER_MIN`]), and while it has [`REQUESTS_MAX`]. When it
-//! breaks, the outcome of what is in flight is unknown. Nothing is stored.
+//! there is none, while few streams are in flight ([`SHARED_FROM`]), while the connection has
+//! [`REQUESTS_MAX`] requests, and while the socket does not take what is queued. A connection on which nothing
+//! arrives while a request waits in vain is closed: the shared one may work although this one does not. When
+//! it ends, the outcome of what is in flight is unknown. Nothing is stored.
 
 use crate::error::UnknownOutcome;
-use crate::framed_io::{Exchanged, FramedIo};
+use crate::framed_io::{Exchanged, FramedIo, OUTBOX_BYTES_MAX};
 use crate::frames::{Frame, NumberedAnswer, NumberedRequest, put_cancel, put_numbered_request};
 use crate::metered::StreamFacts;
 use bytes::BytesMut;
@@ -22,12 +24,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
 
 /// Requests in flight on one connection.
 pub(crate) const REQUESTS_MAX: usize = 64;
-/// Streams to a peer in flight from which requests share the connection. With fewer, a write carries one or
-/// two, and the task of the connection costs more than that saves.
-pub(crate) const TOGETHER_MIN: u64 = 8;
+/// Streams in flight, transfers of the same channel included, from which requests share the connection. With
+/// fewer, a write carries one or two, and the task of the connection costs more than that saves.
+pub(crate) const SHARED_FROM: u64 = 8;
+/// Time without any answer after which a connection is closed whose request was given up.
+const SILENT_MAX: Duration = Duration::from_millis(500);
 /// Pause after a dial that failed.
 const REDIAL_PAUSE: Duration = Duration::from_secs(10);
 
@@ -37,6 +42,8 @@ pub(crate) struct MultiplexedConnection {
     /// Notified when something is queued.
     queued: Notify,
     facts: StreamFacts,
+    /// Closes it.
+    cancel: CancellationToken,
 }
 
 #[derive(Default)]
@@ -46,6 +53,8 @@ struct ConnectionState {
     /// Requests without an answer.
     waiting: BTreeMap<u32, oneshot::Sender<NumberedAnswer>>,
     last_number: u32,
+    /// Number of answers that have arrived.
+    received: u64,
     /// True if it takes no further request: the peer closes it soon, or it has ended.
     is_ending: bool,
 }
@@ -55,11 +64,25 @@ pub(crate) struct RequestInFlight {
     connection: Arc<MultiplexedConnection>,
     number: u32,
     answer: oneshot::Receiver<NumberedAnswer>,
+    begun: Instant,
+    /// Answers that had arrived before.
+    received: u64,
 }
 
 impl MultiplexedConnection {
-    pub(crate) fn new(facts: StreamFacts) -> Self {
-        Self { state: Mutex::default(), queued: Notify::new(), facts }
+    pub(crate) fn new(facts: StreamFacts, cancel: CancellationToken) -> Self {
+        Self { state: Mutex::default(), queued: Notify::new(), facts, cancel }
+    }
+
+    /// Number of requests that were queued so far.
+    #[cfg(test)]
+    pub(crate) fn requests(&self) -> u32 {
+        self.state.lock().last_number
+    }
+
+    /// True if an answer has arrived.
+    pub(crate) fn has_received(&self) -> bool {
+        self.state.lock().received > 0
     }
 
     fn is_ending(&self) -> bool {
@@ -67,25 +90,29 @@ impl MultiplexedConnection {
     }
 
     /// Queues a request, and gives it a number; `None` if the connection takes none now.
-    pub(crate) fn begin(self: &Arc<Self>, mut request: NumberedRequest) -> Option<RequestInFlight> {
+    pub(crate) fn queue(self: &Arc<Self>, mut request: NumberedRequest) -> Option<RequestInFlight> {
         let (sender, answer) = oneshot::channel();
-        let number = {
+        let (number, received) = {
             let mut state = self.state.lock();
-            if state.is_ending || state.waiting.len() >= REQUESTS_MAX {
+            if !state.takes_requests() {
                 return None;
             }
             request.number = state.next_number();
             state.waiting.insert(request.number, sender);
             put_numbered_request(&mut state.queue, &request);
-            request.number
+            (request.number, state.received)
         };
         self.queued.notify_one();
-        Some(RequestInFlight { connection: self.clone(), number, answer })
+        Some(RequestInFlight { connection: self.clone(), number, answer, begun: Instant::now(), received })
     }
 
-    /// Sends what is queued and passes answers on, until the connection ends.
+    /// Sends what is queued and passes answers on, until the connection ends. [`Self::end`] must follow.
     pub(crate) async fn run(&self, mut io: FramedIo) {
         let _ = self.exchange(&mut io).await;
+    }
+
+    /// Ends the requests in flight, whose outcome is unknown, and takes no further ones.
+    pub(crate) fn end(&self) {
         let waiting = {
             let mut state = self.state.lock();
             state.is_ending = true;
@@ -97,8 +124,7 @@ impl MultiplexedConnection {
     async fn exchange(&self, io: &mut FramedIo) -> io::Result<()> {
         while !self.has_ended() {
             tokio::select! {
-                biased;
-                exchanged = io.exchange() => match exchanged? {
+                exchanged = io.exchange(true) => match exchanged? {
                     Exchanged::Sent => {}
                     Exchanged::Frame(Frame::NumberedAnswer(answer)) => self.pass_on(answer),
                     Exchanged::Frame(Frame::Goodbye) => self.state.lock().is_ending = true,
@@ -122,7 +148,11 @@ impl MultiplexedConnection {
     }
 
     fn pass_on(&self, answer: NumberedAnswer) {
-        let waiting = self.state.lock().waiting.remove(&answer.of.number);
+        let waiting = {
+            let mut state = self.state.lock();
+            state.received += 1;
+            state.waiting.remove(&answer.fields.number)
+        };
         if let Some(waiting) = waiting {
             let _ = waiting.send(answer);
         }
@@ -130,6 +160,10 @@ impl MultiplexedConnection {
 }
 
 impl ConnectionState {
+    fn takes_requests(&self) -> bool {
+        !self.is_ending && self.waiting.len() < REQUESTS_MAX && self.queue.len() < OUTBOX_BYTES_MAX
+    }
+
     /// A number that no request in flight has.
     fn next_number(&mut self) -> u32 {
         loop {
@@ -160,12 +194,20 @@ impl RequestInFlight {
 
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
-        let mut state = self.connection.state.lock();
-        if state.waiting.remove(&self.number).is_some() {
-            put_cancel(&mut state.queue, self.number);
-            drop(state);
-            self.connection.queued.notify_one();
+        let connection = &self.connection;
+        let mut state = connection.state.lock();
+        if state.waiting.remove(&self.number).is_none() {
+            return;
         }
+        if state.received == self.received && self.begun.elapsed() >= SILENT_MAX {
+            state.is_ending = true;
+            drop(state);
+            connection.cancel.cancel();
+            return;
+        }
+        put_cancel(&mut state.queue, self.number);
+        drop(state);
+        connection.queued.notify_one();
     }
 }
 
@@ -186,8 +228,8 @@ impl MultiplexedSlot {
         self.0.lock().connection.clone().filter(|connection| !connection.is_ending())
     }
 
-    /// Begins a dial; false if one is in progress, or has failed a moment ago. [`Self::end_dial`] must
-    /// follow.
+    /// Begins a dial; false if one is in progress, or has failed a moment ago. [`Self::end_dial`] or
+    /// [`Self::pause_dials`] must follow.
     pub(crate) fn begin_dial(&self) -> bool {
         let mut slot = self.0.lock();
         let begins = !slot.is_dialing && slot.redial_at.is_none_or(|at| at <= Instant::now());
@@ -195,13 +237,15 @@ impl MultiplexedSlot {
         begins
     }
 
-    /// Makes the next dial wait.
-    pub(crate) fn pause_dials(&self) {
-        self.0.lock().redial_at = Some(Instant::now() + REDIAL_PAUSE);
-    }
-
+    /// Ends a dial that made a connection, or that was given up.
     pub(crate) fn end_dial(&self, dialed: Option<Arc<MultiplexedConnection>>) {
         let mut slot = self.0.lock();
         (slot.is_dialing, slot.connection) = (false, dialed);
+    }
+
+    /// Ends a dial that failed, or a connection without any answer: the next dial waits.
+    pub(crate) fn pause_dials(&self) {
+        let mut slot = self.0.lock();
+        (slot.is_dialing, slot.redial_at) = (false, Some(Instant::now() + REDIAL_PAUSE));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Queues a request on the multiplexed connection to a peer. `None` if it takes none now, or there is none:
 /// then one is being made for later requests.
-pub(crate) fn begin_or_dial(
+pub(crate) fn queue_or_dial(
     state: &Arc<TransportState>,
     peer: &Arc<PeerState>,
     channel: Channel,
@@ -19,7 +19,7 @@ pub(crate) fn begin_or_dial(
     request: NumberedRequest,
 ) -> Option<RequestInFlight> {
     if let Some(connection) = beside.multiplexed.get() {
-        return connection.begin(request);
+        return connection.queue(request);
     }
     if beside.multiplexed.begin_dial() {
         let (of, peer, beside) = (state.clone(), peer.clone(), beside.clone());
@@ -36,21 +36,24 @@ async fn dial_and_run(
 ) {
     let slot = &beside.multiplexed;
     match connect(state, peer, channel, beside, ConnectionKind::Multiplexed).await {
-        Ok(Some(DialedFrames { io, facts, registered })) => {
-            let connection = Arc::new(MultiplexedConnection::new(facts));
+        Ok(Some(DialedFrames { io, facts, cancel, registered })) => {
+            let connection = Arc::new(MultiplexedConnection::new(facts, cancel));
             slot.end_dial(Some(connection.clone()));
             tokio::select! {
                 () = connection.run(io) => {}
                 () = state.ended.cancelled() => {}
             }
+            connection.end();
             drop(registered);
+            if !connection.has_received() {
+                slot.pause_dials();
+            }
         }
         Ok(None) => slot.end_dial(None),
         // Requests go over exclusive connections, or over HTTP/2.
         Err(error) => {
             let node = peer.node;
             tracing::debug!(%node, %error, "cannot make a multiplexed connection to a node");
-            slot.end_dial(None);
             slot.pause_dials();
         }
     }

@@ -1,43 +1,48 @@
 //! Requests on a multiplexed connection that a peer made: many at a time, each in a task of its own.
 //!
 //! Invariants are those of [`crate::inbound`]: no service is reached before the handshake passed, and nothing
-//! but a short hello is read until then. A request that the peer cancels, and all of them when the connection
-//! ends, are given up. Answers that the socket does not take are not collected from their tasks, and the peer
-//! has at most [`REQUESTS_MAX`] requests in flight, so the bytes in memory have a limit.
+//! but a short hello is read until then. A request that the peer cancels is given up, and all of them are when
+//! the connection ends. At most [`RUNNING_MAX`] requests have no answer on its way; then nothing more is read.
+//! Answers that the socket does not take stay with their tasks. So the bytes in memory have a limit.
 //!
 //! An answer has the whole body if that is short and complete soon. Otherwise the rest waits for the peer
-//! ([`crate::continuations`]).
+//! ([`crate::rests`]).
 //!
-//! At a stop the peer gets a goodbye, and what it sent before it could read that is still served.
+//! At a stop the peer gets a goodbye, and what it sent before it could read that is still served. A rest that
+//! was not requested before is lost; it is of a read, which another node serves.
 
 use crate::body::Chained;
 use crate::channel::StreamClass;
-use crate::continuations::KEPT_MAX;
 use crate::error::PeerBodyError;
 use crate::exclusive_body::data_of;
 use crate::exclusive_serve::{GOODBYE_WAIT, HEAD_WAIT, answer_hello};
 use crate::framed_io::{Duplex, Exchanged, FramedIo};
 use crate::frames::{
-    AnswerStatus, Frame, FrameKind, NUMBERED_BODY_BYTES_MAX, NumberedAnswerHead, NumberedRequest,
-    ReceivedFrames, put_frame, put_numbered_answer,
+    AnswerFields, AnswerStatus, Frame, FrameKind, NUMBERED_BODY_BYTES_MAX, NumberedRequest, ReceivedFrames,
+    put_frame, put_numbered_answer,
 };
 use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::InboundConnection;
 use crate::multiplexed::REQUESTS_MAX;
 use crate::peer::ConnectionKind;
+use crate::rests::{KEPT_MAX, KeptRest};
 use crate::service::{IncomingStream, PeerBody, StreamAnswer};
 use crate::state::TransportState;
-use crate::wire::encode_refusal;
+use crate::wire::{DEADLINE_MAX, encode_refusal};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Empty};
 use mlgw_common::NodeId;
 use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use mlgw_common::time::{Instant, sleep_until, timeout};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
+
+/// Requests without an answer on its way from which nothing more is read: those that the peer may have in
+/// flight, and as many that it has cancelled.
+const RUNNING_MAX: usize = 2 * REQUESTS_MAX;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(io: impl Duplex + 'static, inbound: Arc<InboundConnection>) {
@@ -56,7 +61,9 @@ async fn serve_requests(mut io: FramedIo, inbound: &InboundConnection) -> Option
     }
     io.receive(ReceivedFrames::NumberedRequests);
     let (state, peer, requests) = (inbound.state().clone(), session.node, JoinSet::new());
-    ServedConnection { io, state, peer, requests, running: BTreeMap::new(), ends_at: None }.run().await
+    let (running, rests) = (BTreeMap::new(), VecDeque::new());
+    let ends = ConnectionEnd::Open;
+    ServedConnection { io, state, peer, requests, running, rests, ends }.run().await
 }
 
 /// A connection whose handshake passed.
@@ -68,17 +75,33 @@ struct ServedConnection {
     requests: JoinSet<NumberedParts>,
     /// Those that were not cancelled, by their numbers.
     running: BTreeMap<u32, AbortHandle>,
-    /// End of the time for requests that cross the goodbye.
-    ends_at: Option<Instant>,
+    /// Numbers of the last answers with a rest, and its key. The peer may cancel a request whose answer it has
+    /// not read.
+    rests: VecDeque<(u32, u64)>,
+    ends: ConnectionEnd,
+}
+
+/// How far the end of a connection is.
+enum ConnectionEnd {
+    Open,
+    /// The goodbye is being sent.
+    Goodbye,
+    /// Requests that cross it are served until then.
+    At(Instant),
 }
 
 impl ServedConnection {
     async fn run(mut self) -> Option<()> {
         loop {
+            let reads = self.requests.len() < RUNNING_MAX;
+            let may_end = self.requests.is_empty() && self.io.has_sent();
             tokio::select! {
-                biased;
-                exchanged = self.io.exchange() => match exchanged.ok()? {
-                    Exchanged::Sent => {}
+                exchanged = self.io.exchange(reads) => match exchanged.ok()? {
+                    Exchanged::Sent => {
+                        if matches!(self.ends, ConnectionEnd::Goodbye) {
+                            self.ends = ConnectionEnd::At(Instant::now() + GOODBYE_WAIT);
+                        }
+                    }
                     Exchanged::Frame(frame) => self.receive(frame)?,
                     Exchanged::End => return None,
                 },
@@ -86,29 +109,36 @@ impl ServedConnection {
                     answered.into_iter().for_each(|answered| self.add(answered));
                     self.gather().await;
                 }
-                () = self.state.stopping.cancelled(), if self.ends_at.is_none() => {
+                () = self.state.stopping.cancelled(), if matches!(self.ends, ConnectionEnd::Open) => {
                     put_frame(&mut self.io.outbox, FrameKind::Goodbye, &[]);
-                    self.ends_at = Some(Instant::now() + GOODBYE_WAIT);
+                    self.ends = ConnectionEnd::Goodbye;
                 }
-                () = end_of(self.ends_at), if self.requests.is_empty() && self.io.has_sent() => return None,
+                () = end_of(&self.ends), if may_end => return None,
             }
         }
     }
 
-    /// Begins or cancels a request; `None` if the peer has too many.
+    /// Begins or cancels a request.
     fn receive(&mut self, frame: Frame) -> Option<()> {
         match frame {
-            Frame::NumberedRequest(request) if self.requests.len() < 2 * REQUESTS_MAX => {
+            Frame::NumberedRequest(request) => {
                 let number = request.number;
                 let answering = numbered_answer(self.state.clone(), self.peer, request);
                 self.running.insert(number, self.requests.spawn(answering));
-                Some(())
             }
-            Frame::Cancel(number) => {
-                self.running.remove(&number).inspect(AbortHandle::abort);
-                Some(())
-            }
-            _ => None,
+            Frame::Cancel(number) => match self.running.remove(&number) {
+                Some(request) => request.abort(),
+                None => self.drop_rest(number),
+            },
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Drops the rest of an answer that the peer has not read.
+    fn drop_rest(&mut self, number: u32) {
+        if let Some((_, key)) = self.rests.iter().find(|(of, _)| *of == number) {
+            self.state.rests.remove(self.peer, *key);
         }
     }
 
@@ -117,8 +147,12 @@ impl ServedConnection {
         let NumberedParts { number, parts } = answered;
         self.running.remove(&number);
         let AnswerParts { status, rest, head, pieces } = parts;
-        let of = NumberedAnswerHead { number, status, rest };
-        put_numbered_answer(&mut self.io.outbox, of, &head, &pieces);
+        if rest != 0 {
+            self.rests.truncate(RUNNING_MAX - 1);
+            self.rests.push_front((number, rest));
+        }
+        let fields = AnswerFields { number, status, rest };
+        put_numbered_answer(&mut self.io.outbox, fields, &head, &pieces);
     }
 
     /// Adds the answers that are ready once the other tasks of this thread had a turn: one write carries them
@@ -133,11 +167,11 @@ impl ServedConnection {
     }
 }
 
-/// Returns at `at`; never without it.
-async fn end_of(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
+/// Returns when a connection ends.
+async fn end_of(ends: &ConnectionEnd) {
+    match ends {
+        ConnectionEnd::At(at) => sleep_until(*at).await,
+        ConnectionEnd::Open | ConnectionEnd::Goodbye => std::future::pending().await,
     }
 }
 
@@ -182,7 +216,7 @@ async fn numbered_answer(
 async fn answer(state: Arc<TransportState>, peer: NodeId, request: NumberedRequest) -> AnswerParts {
     let NumberedRequest { service, wait, head, .. } = request;
     let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-    let (class, deadline) = (StreamClass::Request, Instant::now() + wait);
+    let (class, deadline) = (StreamClass::Request, Instant::now() + wait.min(DEADLINE_MAX));
     let stream = IncomingStream { peer, class, service, head, body, deadline };
     match state.answer_stream(stream).await {
         Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
@@ -203,16 +237,16 @@ async fn with_body(
     head: Bytes,
     mut body: PeerBody,
 ) -> AnswerParts {
-    let mut begin = BodyBegin::default();
-    if let Ok(Err(error)) = timeout(HEAD_WAIT, begin.read(&mut body)).await {
+    let mut start = BodyStart::default();
+    if let Ok(Err(error)) = timeout(HEAD_WAIT, start.read(&mut body)).await {
         tracing::debug!(%error, "the body of an answer failed");
         return AnswerParts::without_body(AnswerStatus::Failed, Bytes::new());
     }
-    let BodyBegin { pieces, next, is_whole, .. } = begin;
+    let BodyStart { pieces, next, is_whole, .. } = start;
     if is_whole {
         return AnswerParts { status: AnswerStatus::Answered, rest: 0, head, pieces };
     }
-    match keep(state, peer, Chained::new(next, Some(body)).boxed_unsync()) {
+    match keep(state, peer, Chained::new(next, Some(body), None).boxed_unsync()) {
         Some(rest) => AnswerParts { status: AnswerStatus::Answered, rest, head, pieces },
         None => AnswerParts::without_body(AnswerStatus::Failed, Bytes::new()),
     }
@@ -220,18 +254,19 @@ async fn with_body(
 
 /// Keeps the rest of a body for its peer, and returns the key.
 fn keep(state: &Arc<TransportState>, peer: NodeId, body: PeerBody) -> Option<u64> {
-    let key = state.continuations.keep(peer, body)?;
-    let of = state.clone();
-    state.tasks.spawn(async move {
-        let _ = timeout(KEPT_MAX, of.ended.cancelled()).await;
-        of.continuations.expire(key);
-    });
+    let KeptRest { key, begins_sweep } = state.rests.keep(peer, body)?;
+    if begins_sweep {
+        let of = state.clone();
+        state.tasks.spawn(async move {
+            while timeout(KEPT_MAX / 4, of.ended.cancelled()).await.is_err() && of.rests.sweep() {}
+        });
+    }
     Some(key)
 }
 
 /// The beginning of a body.
 #[derive(Default)]
-struct BodyBegin {
+struct BodyStart {
     pieces: Vec<Bytes>,
     bytes: usize,
     /// The first piece that does not fit.
@@ -240,7 +275,7 @@ struct BodyBegin {
     is_whole: bool,
 }
 
-impl BodyBegin {
+impl BodyStart {
     /// Reads until the end, or until a piece does not fit.
     async fn read(&mut self, body: &mut PeerBody) -> Result<(), PeerBodyError> {
         while let Some(frame) = body.frame().await {

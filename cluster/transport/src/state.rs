@@ -8,10 +8,10 @@ use crate::address::{AddressBook, PeerAddress};
 use crate::backoff::JoinRate;
 use crate::channel::Channel;
 use crate::config::TransportConfig;
-use crate::continuations::{Continuations, REST_OF_BODY};
 use crate::error::ServiceRefusal;
 use crate::handshake::{HandshakeRefusal, Hello, HelloJudge, WireVersions};
 use crate::peer::{ConnectionKind, PeerState};
+use crate::rests::{REST_OF_BODY, RestsOfBodies};
 use crate::rules::PeerRules;
 use crate::service::{IncomingStream, PeerServices, StreamAnswer};
 use arc_swap::ArcSwap;
@@ -77,8 +77,8 @@ pub(crate) struct TransportState {
     pub(crate) services: Arc<dyn PeerServices>,
     pub(crate) tls: ArcSwap<TlsSides>,
     peers: Mutex<BTreeMap<NodeId, Arc<PeerState>>>,
-    /// Bodies whose rest a peer requests.
-    pub(crate) continuations: Continuations,
+    /// The rests of bodies that wait for their peers.
+    pub(crate) rests: RestsOfBodies,
     /// Cancelled when a stop begins.
     pub(crate) stopping: CancellationToken,
     /// Cancelled when everything ends, which is also the begin of a stop without any wait.
@@ -109,7 +109,7 @@ impl TransportState {
             services,
             tls: ArcSwap::from_pointee(TlsSides::new(&config.credentials)?),
             peers: Mutex::default(),
-            continuations: Continuations::default(),
+            rests: RestsOfBodies::default(),
             stopping: ended.child_token(),
             ended,
             inbound: TaskTracker::new(),
@@ -150,7 +150,7 @@ impl TransportState {
         stream: IncomingStream,
     ) -> BoxFuture<'static, Result<StreamAnswer, ServiceRefusal>> {
         match stream.service {
-            REST_OF_BODY => std::future::ready(self.continuations.take(stream.peer, &stream.head)).boxed(),
+            REST_OF_BODY => std::future::ready(self.rests.take(stream.peer, &stream.head)).boxed(),
             _ => self.services.stream(stream),
         }
     }

@@ -29,7 +29,7 @@ const DEADLINE: HeaderName = HeaderName::from_static("mlgw-deadline-ms");
 const END: HeaderName = HeaderName::from_static("mlgw-end");
 
 /// Longest wait that a peer may state.
-const DEADLINE_MAX: Duration = Duration::from_hours(1);
+pub(crate) const DEADLINE_MAX: Duration = Duration::from_hours(1);
 
 /// Status of an answer of a service.
 pub(crate) const ANSWERED: StatusCode = StatusCode::OK;

@@ -75,7 +75,9 @@ impl Group {
             let purged = metrics.purged.index();
             let followers = metrics.replication.iter().flat_map(BTreeMap::values);
             let matched = followers.filter(|matched| matched.index() >= purged);
-            matched.filter_map(LogIdOptionExt::index).filter(|matched| *matched < flushed).collect()
+            // A follower that has nothing of a log that was never purged lacks all of it.
+            let matched = matched.map(|matched| matched.index().unwrap_or(0));
+            matched.filter(|matched| *matched < flushed).collect()
         };
         matched.sort_unstable();
         for upto in matched {

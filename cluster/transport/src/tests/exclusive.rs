@@ -35,11 +35,10 @@ async fn stream(one: &TransportNode, service: u16) -> Result<StreamAnswer, CallE
     one.transport.stream(TWO, StreamClass::Request, service, head, empty_body(), late()).await
 }
 
-/// Connects node 1 to node 2 by an exclusive connection that no request uses, without a multiplexed one.
+/// Connects node 1 to node 2 by an exclusive connection that no request uses.
 async fn connected(cluster: &TestCluster) -> [TransportNode; 2] {
     let [one, two] = cluster.pair().await;
     call(&one, ECHO, "first").await.unwrap();
-    one.transport.state.peer(TWO).link(Channel::Bulk).opened().unwrap().multiplexed.pause_dials();
     take(&two.services.started).await;
     until(|| idle(&one, Channel::Bulk) == 1).await;
     assert_eq!((exclusive(&one, Channel::Bulk), exclusive(&two, Channel::Bulk)), (1, 1));

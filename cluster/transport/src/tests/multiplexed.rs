@@ -5,21 +5,26 @@ use super::nodes::{
     BROKEN, ECHO, LONG, PANIC, REFUSE, SOURCE, TestCluster, TransportNode, WAIT, empty_body, late, read,
     take, until,
 };
-use crate::continuations::{Continuations, REST_OF_BODY};
-use crate::frames::NUMBERED_BODY_BYTES_MAX;
-use crate::multiplexed::{REQUESTS_MAX, TOGETHER_MIN};
-use crate::{CallError, Channel, PeerBodyError, StreamAnswer, StreamClass, UnknownOutcome};
+use crate::framed_io::FramedIo;
+use crate::frames::{Frame, NUMBERED_BODY_BYTES_MAX, NumberedRequest, ReceivedFrames};
+use crate::metered::{MeteredIo, StreamFacts};
+use crate::multiplexed::{MultiplexedConnection, REQUESTS_MAX, SHARED_FROM};
+use crate::rests::{KEPT_MAX, REST_OF_BODY, RestsOfBodies};
+use crate::{CallError, Channel, PeerBodyError, StreamAnswer, UnknownOutcome};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PEER_REQUEST_STREAMS_MAX;
-use mlgw_common::time::{Instant, timeout};
+use mlgw_common::time::{Instant, sleep, timeout};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::io::{DuplexStream, duplex};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 const TWO: NodeId = NodeId(2);
+const HEAD: Bytes = Bytes::from_static(b"head");
 
 fn multiplexed(node: &TransportNode) -> u64 {
     node.transport.counters().get(Channel::Bulk.index()).map_or(0, |counters| counters.multiplexed)
@@ -29,17 +34,20 @@ fn exclusive(node: &TransportNode) -> u64 {
     node.transport.counters().get(Channel::Bulk.index()).map_or(0, |counters| counters.exclusive)
 }
 
+/// Number of requests that a node has sent on its multiplexed connection to node 2.
+fn requests(one: &TransportNode) -> u32 {
+    let opened = one.transport.state.peer(TWO).link(Channel::Bulk).opened();
+    opened.and_then(|opened| opened.multiplexed.get()).map_or(0, |connection| connection.requests())
+}
+
 async fn stream(one: &TransportNode, service: u16) -> Result<StreamAnswer, CallError> {
-    let head = Bytes::from_static(b"head");
-    one.transport.stream(TWO, StreamClass::Request, service, head, empty_body(), late()).await
+    one.transport.read(TWO, service, HEAD, late()).await
 }
 
 /// The same in a task.
 fn streaming(one: &TransportNode, service: u16) -> JoinHandle<Result<StreamAnswer, CallError>> {
-    let (transport, head) = (one.transport.clone(), Bytes::from_static(b"head"));
-    tokio::spawn(async move {
-        transport.stream(TWO, StreamClass::Request, service, head, empty_body(), late()).await
-    })
+    let transport = one.transport.clone();
+    tokio::spawn(async move { transport.read(TWO, service, HEAD, late()).await })
 }
 
 /// Connects node 1 to node 2 by a multiplexed connection, and by no exclusive one.
@@ -50,9 +58,10 @@ async fn connected(cluster: &TestCluster) -> [TransportNode; 2] {
     peer.link(Channel::Bulk).opened().unwrap().exclusive.pause_dials();
     stream(&one, ECHO).await.unwrap();
     assert_eq!(multiplexed(&one), 0, "few streams are in flight");
-    peer.meter(Channel::Bulk).streams_in_flight.fetch_add(TOGETHER_MIN - 1, Ordering::Relaxed);
+    peer.meter(Channel::Bulk).streams_in_flight.fetch_add(SHARED_FROM - 1, Ordering::Relaxed);
     stream(&one, ECHO).await.unwrap();
     until(|| multiplexed(&one) == 1 && multiplexed(&two) == 1).await;
+    assert_eq!(requests(&one), 0, "it was made for later requests");
     for _ in 0..3 {
         take(&two.services.started).await;
     }
@@ -78,7 +87,8 @@ async fn requests_at_the_same_time_share_a_connection_and_are_answered_in_any_or
         assert_eq!(&answer.await.unwrap().unwrap().head[..], b"re: head");
     }
     assert_eq!((multiplexed(&one), exclusive(&one)), (1, before));
-    assert_eq!(one.transport.counters()[Channel::Bulk.index()].streams_in_flight, TOGETHER_MIN - 1);
+    assert_eq!(one.transport.counters()[Channel::Bulk.index()].streams_in_flight, SHARED_FROM - 1);
+    assert_eq!(requests(&one) as usize, REQUESTS_MAX / 2 + 3);
 }
 
 #[tokio::test]
@@ -87,7 +97,7 @@ async fn bodies_of_any_length_are_complete() {
     let [one, two] = connected(&cluster).await;
     let most = NUMBERED_BODY_BYTES_MAX;
     // The rest comes on the shared connection at first, then on exclusive ones.
-    for _ in 0..2 {
+    for round in 1..=2 {
         for bytes in [0, 1, 5000, most - 1, most, most + 1, 2 * most, 3 << 20] {
             two.services.source_bytes.store(bytes, Ordering::SeqCst);
             for answer in [(); 8].map(|()| streaming(&one, SOURCE)) {
@@ -96,9 +106,10 @@ async fn bodies_of_any_length_are_complete() {
                 assert_eq!(read(answer.body).await.unwrap().len(), bytes);
             }
         }
+        assert_eq!(requests(&one), round * 8 * 8);
+        assert_eq!(exclusive(&one) > 1, round == 2);
         one.transport.state.peer(TWO).link(Channel::Bulk).opened().unwrap().exclusive.end_dial();
     }
-    assert_eq!(multiplexed(&one), 1);
 }
 
 #[tokio::test]
@@ -122,7 +133,7 @@ async fn a_request_ends_alone_whatever_its_end() {
         two.services.gate.add_permits(1);
         assert_eq!(stream(&one, BROKEN).await.unwrap_err(), failed);
     }
-    assert_eq!(multiplexed(&one), 1);
+    assert_eq!((multiplexed(&one), requests(&one)), (1, 8));
 }
 
 #[tokio::test]
@@ -132,8 +143,8 @@ async fn a_request_that_is_given_up_is_dropped_and_one_without_an_answer_in_time
     let given_up = streaming(&one, WAIT);
     take(&two.services.started).await;
     given_up.abort();
-    let (head, soon) = (Bytes::from_static(b"head"), Instant::now() + Duration::from_millis(100));
-    let late = one.transport.stream(TWO, StreamClass::Request, WAIT, head, empty_body(), soon).await;
+    let soon = Instant::now() + Duration::from_millis(100);
+    let late = one.transport.read(TWO, WAIT, HEAD, soon).await;
     assert_eq!(late.unwrap_err(), CallError::Unknown { node: TWO, reason: UnknownOutcome::Deadline });
     // The cancellations precede this request.
     stream(&one, ECHO).await.unwrap();
@@ -141,6 +152,7 @@ async fn a_request_that_is_given_up_is_dropped_and_one_without_an_answer_in_time
     let waits = streaming(&one, WAIT);
     waits.await.unwrap().unwrap();
     assert_eq!(two.services.gate.available_permits(), 1, "the other two have taken none");
+    assert_eq!((multiplexed(&one), requests(&one)), (1, 4));
 }
 
 #[tokio::test]
@@ -163,6 +175,7 @@ async fn further_requests_than_a_connection_takes_use_others() {
     for _ in &waiting {
         take(&two.services.started).await;
     }
+    assert_eq!(requests(&one) as usize, REQUESTS_MAX);
     two.services.gate.add_permits(waiting.len());
     for answer in waiting {
         answer.await.unwrap().unwrap();
@@ -178,9 +191,7 @@ async fn long_answers_and_many_requests_do_not_block_each_other() {
     let head = Bytes::from(vec![7; 40 << 10]);
     let sending = (0..4 * REQUESTS_MAX).map(|_| {
         let (transport, head) = (one.transport.clone(), head.clone());
-        tokio::spawn(async move {
-            transport.stream(TWO, StreamClass::Request, SOURCE, head, empty_body(), late()).await
-        })
+        tokio::spawn(async move { transport.read(TWO, SOURCE, head, late()).await })
     });
     for answer in sending.collect::<Vec<_>>() {
         let answer = timeout(LONG, answer).await.unwrap().unwrap().unwrap();
@@ -232,22 +243,109 @@ async fn a_stop_finishes_requests_in_flight_and_takes_no_others() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_body_is_for_its_peer_once_and_has_a_limit() {
-    let bodies = Continuations::default();
-    let key = bodies.keep(TWO, empty_body()).unwrap();
+async fn a_node_that_stops_ends_its_own_requests() {
+    let cluster = TestCluster::new();
+    let [one, two] = connected(&cluster).await;
+    let waiting = streaming(&one, WAIT);
+    take(&two.services.started).await;
+    let begun = Instant::now();
+    one.transport.stop().await;
+    let failed = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(failed, CallError::Unknown { .. }), "{failed}");
+    assert!(begun.elapsed() < LONG / 2, "it does not wait for its deadline");
+}
+
+#[tokio::test]
+async fn the_rest_of_a_body_is_for_its_peer_once_and_each_peer_has_a_limit() {
+    let bodies = RestsOfBodies::default();
+    let keep = |peer| bodies.keep(peer, empty_body()).map(|kept| kept.key);
+    let key = keep(TWO).unwrap();
     let head = key.to_be_bytes();
     assert!(bodies.take(NodeId(3), &head).is_err(), "it is for node 2");
     assert!(bodies.take(TWO, &head[1..]).is_err() && bodies.take(TWO, &(key + 1).to_be_bytes()).is_err());
     assert!(bodies.take(TWO, &head).is_ok());
     assert!(bodies.take(TWO, &head).is_err(), "it was taken");
-    let key = bodies.keep(TWO, empty_body()).unwrap();
-    bodies.expire(key);
+    let key = keep(TWO).unwrap();
+    bodies.remove(TWO, key);
     assert!(bodies.take(TWO, &key.to_be_bytes()).is_err());
-    let kept = (0..2 * PEER_REQUEST_STREAMS_MAX).filter_map(|_| bodies.keep(TWO, empty_body()));
+    let kept = (0..2 * PEER_REQUEST_STREAMS_MAX).filter_map(|_| keep(TWO));
     assert_eq!(kept.count(), PEER_REQUEST_STREAMS_MAX);
+    assert!(keep(NodeId(3)).is_some());
 
     let cluster = TestCluster::new();
     let [one, _two] = connected(&cluster).await;
     let failed = stream(&one, REST_OF_BODY).await.unwrap_err();
     assert!(matches!(failed, CallError::Refused { .. }), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_that_is_not_requested_is_dropped() {
+    let bodies = RestsOfBodies::default();
+    let first = bodies.keep(TWO, empty_body()).unwrap();
+    assert!(first.begins_sweep);
+    sleep(KEPT_MAX / 2).await;
+    let second = bodies.keep(TWO, empty_body()).unwrap();
+    assert!(!second.begins_sweep && bodies.sweep());
+    sleep(KEPT_MAX / 2).await;
+    assert!(bodies.sweep());
+    assert!(bodies.take(TWO, &first.key.to_be_bytes()).is_err());
+    assert!(bodies.take(TWO, &second.key.to_be_bytes()).is_ok());
+    assert!(!bodies.sweep(), "none is left");
+    assert!(bodies.keep(TWO, empty_body()).unwrap().begins_sweep);
+}
+
+/// A connection to a peer that this test plays, and what closes it.
+fn connection(buffer: usize) -> (Arc<MultiplexedConnection>, DuplexStream, CancellationToken) {
+    let (near, remote) = duplex(buffer);
+    let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
+    let mut io = FramedIo::new(MeteredIo::new(near, facts.clone(), cancel.clone()));
+    io.receive(ReceivedFrames::NumberedAnswers);
+    let connection = Arc::new(MultiplexedConnection::new(facts, cancel.clone()));
+    let running = connection.clone();
+    tokio::spawn(async move {
+        running.run(io).await;
+        running.end();
+    });
+    (connection, remote, cancel)
+}
+
+fn request(head: Bytes) -> NumberedRequest {
+    NumberedRequest { number: 0, service: ECHO, wait: LONG, head }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_nothing_arrives_is_closed() {
+    let (connection, remote, cancel) = connection(1 << 20);
+    let mut peer = FramedIo::new(remote);
+    peer.receive(ReceivedFrames::NumberedRequests);
+    let (soon, later) = (Duration::from_millis(100), Duration::from_millis(600));
+    let given_up = connection.queue(request(HEAD)).unwrap();
+    let other = connection.queue(request(HEAD)).unwrap();
+    sleep(soon).await;
+    drop(given_up);
+    assert!(!cancel.is_cancelled(), "it waited for a short time only");
+    for number in [1, 2] {
+        let frame = peer.frame().await.unwrap();
+        assert!(matches!(frame, Some(Frame::NumberedRequest(sent)) if sent.number == number));
+    }
+    assert_eq!(peer.frame().await.unwrap(), Some(Frame::Cancel(1)));
+    let unknown = other.answer(Instant::now() + later).await.unwrap_err();
+    assert_eq!(unknown, UnknownOutcome::Deadline);
+    cancel.cancelled().await;
+    assert!(connection.queue(request(HEAD)).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_queued_has_a_limit_while_the_socket_takes_nothing() {
+    let (connection, _remote, _cancel) = connection(1 << 10);
+    let head = Bytes::from(vec![7; 10_000]);
+    let mut queued = 0;
+    for _ in 0..100 {
+        let Some(request) = connection.queue(request(head.clone())) else { break };
+        queued += 1;
+        // It is given up at once, and its place is free.
+        drop(request);
+        tokio::task::yield_now().await;
+    }
+    assert!((7..30).contains(&queued), "{queued}");
 }

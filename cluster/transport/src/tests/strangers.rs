@@ -4,7 +4,10 @@ use super::nodes::{ECHO, TestCluster, TransportNode, late};
 use crate::body::SentBody;
 use crate::dial::{HttpClient, http_client, secure};
 use crate::framed_io::FramedIo;
-use crate::frames::{Frame, FrameKind, RequestFrame, RequestTarget, put_frame, put_request};
+use crate::frames::{
+    Frame, FrameKind, NumberedRequest, ReceivedFrames, RequestFrame, RequestTarget, put_cancel, put_frame,
+    put_numbered_request, put_request,
+};
 use crate::wire::{ANSWERED, JOIN_PATH, NOT_UNDERSTOOD, PeerTarget};
 use crate::{Channel, HandshakeRefusal, Hello, StreamClass, WireVersions, decode_answer};
 use bytes::{Bytes, BytesMut};
@@ -12,7 +15,7 @@ use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, PEER_STRANGERS_MAX};
 use mlgw_common::time::timeout;
-use mlgw_trust::{EXCLUSIVE_PROTOCOL, join_client_config};
+use mlgw_trust::{EXCLUSIVE_PROTOCOL, MULTIPLEXED_PROTOCOL, join_client_config};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,17 +89,29 @@ async fn a_node_without_a_certificate_reaches_nothing_but_join() {
     assert_eq!(two.services.calls.lock().len(), 0);
 }
 
-/// The first frame that a node sends to a stranger on an exclusive connection; `None` if it closes it.
-async fn first_frame(to: &TransportNode, mut config: ClientConfig, sent: &[u8]) -> Option<Frame> {
-    config.alpn_protocols = vec![EXCLUSIVE_PROTOCOL.to_vec()];
-    let mut io = FramedIo::new(secure(&to.address, Arc::new(config)).await.unwrap());
-    io.outbox.extend_from_slice(sent);
-    io.send().await.unwrap();
+/// The first frame that a node sends to a stranger on a connection with this protocol; `None` if it closes
+/// it.
+async fn first_frame(
+    to: &TransportNode,
+    protocol: &[u8],
+    config: ClientConfig,
+    sent: &[u8],
+) -> Option<Frame> {
+    let mut io = framed(to, protocol, config, sent).await;
     timeout(super::nodes::LONG, io.frame()).await.unwrap().ok().flatten()
 }
 
+/// A connection with this protocol on which these bytes were sent.
+async fn framed(to: &TransportNode, protocol: &[u8], mut config: ClientConfig, sent: &[u8]) -> FramedIo {
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let mut io = FramedIo::new(secure(&to.address, Arc::new(config)).await.unwrap());
+    io.outbox.extend_from_slice(sent);
+    io.send().await.unwrap();
+    io
+}
+
 #[tokio::test]
-async fn a_stranger_reaches_nothing_on_an_exclusive_connection_and_only_a_hello_is_read() {
+async fn a_stranger_reaches_nothing_on_a_connection_with_frames_and_only_a_hello_is_read() {
     let cluster = TestCluster::new();
     let two = cluster.node(2).await;
     let peer = || cluster.credentials(1).client_config().unwrap();
@@ -107,9 +122,15 @@ async fn a_stranger_reaches_nothing_on_an_exclusive_connection_and_only_a_hello_
     // The beginnings of a hello and of an answer that are too long: the rest is not waited for.
     let long_hello = [&[1][..], &u32::try_from(HANDSHAKE_BYTES_MAX + 1).unwrap().to_be_bytes()].concat();
     let long_answer = [&[3][..], &(16_u32 << 20).to_be_bytes()].concat();
-    for sent in [&request[..], &long_hello, &long_answer] {
-        assert_eq!(first_frame(&two, peer(), sent).await, None);
-        assert_eq!(first_frame(&two, joining(), sent).await, None);
+    let (mut numbered, head) = (BytesMut::new(), Bytes::new());
+    put_numbered_request(&mut numbered, &NumberedRequest { number: 1, service: ECHO, wait, head });
+    let mut cancel = BytesMut::new();
+    put_cancel(&mut cancel, 1);
+    for protocol in [EXCLUSIVE_PROTOCOL, MULTIPLEXED_PROTOCOL] {
+        for sent in [&request[..], &long_hello, &long_answer, &numbered, &cancel] {
+            assert_eq!(first_frame(&two, protocol, peer(), sent).await, None);
+            assert_eq!(first_frame(&two, protocol, joining(), sent).await, None);
+        }
     }
     let hello = Hello {
         versions: WireVersions::OWN,
@@ -121,10 +142,20 @@ async fn a_stranger_reaches_nothing_on_an_exclusive_connection_and_only_a_hello_
     };
     let mut sent = BytesMut::new();
     put_frame(&mut sent, FrameKind::Hello, &[&hello.encode()]);
-    sent.extend_from_slice(&request);
-    let Some(Frame::Hello(answer)) = first_frame(&two, joining(), &sent).await else { panic!() };
-    assert!(decode_answer(&answer).is_err(), "it has no certificate");
+    for (protocol, request) in [(EXCLUSIVE_PROTOCOL, &request), (MULTIPLEXED_PROTOCOL, &numbered)] {
+        let sent = [&sent[..], request].concat();
+        let answer = first_frame(&two, protocol, joining(), &sent).await;
+        let Some(Frame::Hello(answer)) = answer else { panic!("{answer:?}") };
+        assert!(decode_answer(&answer).is_err(), "it has no certificate");
+    }
     assert_eq!(two.starts.known(NodeId(1)), None);
+    // A peer sends requests of clients on another channel.
+    let sent = [&sent[..], &numbered].concat();
+    let mut io = framed(&two, MULTIPLEXED_PROTOCOL, peer(), &sent).await;
+    let Some(Frame::Hello(answer)) = io.frame().await.unwrap() else { panic!() };
+    assert!(decode_answer(&answer).is_ok());
+    io.receive(ReceivedFrames::NumberedAnswers);
+    assert_eq!(timeout(super::nodes::LONG, io.frame()).await.unwrap().ok().flatten(), None);
     assert_eq!(two.services.calls.lock().len(), 0);
 }
 
