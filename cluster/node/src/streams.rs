@@ -6,6 +6,7 @@ use crate::probes::Probes;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ACCEPT_WAIT_MS;

@@ -142,22 +142,32 @@ impl FramedIo {
         poll_fn(|cx| self.poll_send(cx)).await
     }
 
-    /// Sends what is to be sent, and returns when that is done, or the next frame if it `reads`. It reads also
-    /// while the socket takes nothing: otherwise two sides that both send could block each other.
-    pub(crate) async fn exchange(&mut self, reads: bool) -> io::Result<Exchanged> {
-        poll_fn(|cx| self.poll_exchange(reads, cx)).await
+    /// Sends what is to be sent, and returns when that is done, or the next frame. It reads also while the
+    /// socket takes nothing: otherwise two sides that both send could block each other.
+    pub(crate) async fn exchange(&mut self) -> io::Result<Exchanged> {
+        poll_fn(|cx| {
+            if self.poll_sent(cx)?.is_ready() {
+                return Poll::Ready(Ok(Exchanged::Sent));
+            }
+            self.poll_frame(cx).map_ok(|frame| frame.map_or(Exchanged::End, Exchanged::Frame))
+        })
+        .await
     }
 
-    fn poll_exchange(&mut self, reads: bool, cx: &mut Context<'_>) -> Poll<io::Result<Exchanged>> {
+    /// The same without reading: returns [`Exchanged::Sent`], or never if nothing is to be sent.
+    pub(crate) async fn send_only(&mut self) -> io::Result<Exchanged> {
+        poll_fn(|cx| self.poll_sent(cx).map_ok(|()| Exchanged::Sent)).await
+    }
+
+    /// Ready when something was sent, and everything is.
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.is_sending |= !self.outbox.is_empty() || !self.large.is_empty();
-        if self.is_sending && self.poll_send(cx)?.is_ready() {
-            self.is_sending = false;
-            return Poll::Ready(Ok(Exchanged::Sent));
-        }
-        if !reads {
+        if !self.is_sending {
             return Poll::Pending;
         }
-        self.poll_frame(cx).map_ok(|frame| frame.map_or(Exchanged::End, Exchanged::Frame))
+        ready!(self.poll_send(cx))?;
+        self.is_sending = false;
+        Poll::Ready(Ok(()))
     }
 
     /// Returns the next frame; `None` at the end of the connection.

@@ -240,7 +240,7 @@ pub(crate) fn put_numbered_request(out: &mut BytesMut, request: &NumberedRequest
 }
 
 /// Appends an answer of a multiplexed connection: the head of the stream, and pieces of its body.
-pub(crate) fn put_numbered_answer(out: &mut BytesMut, of: AnswerFields, head: &[u8], pieces: &[Bytes]) {
+pub(crate) fn put_numbered_answer(out: &mut BytesMut, fields: AnswerFields, head: &[u8], pieces: &[Bytes]) {
     let body_bytes: usize = pieces.iter().map(Bytes::len).sum();
     let length = NUMBERED_ANSWER_HEAD_BYTES + head.len() + body_bytes;
     put_frame_head(out, FrameKind::NumberedAnswer, length);

@@ -132,8 +132,8 @@ impl ClusterTransport {
         exchange::open(&self.state, OutgoingStream { node, class, service, head, body, deadline }).await
     }
 
-    /// Opens a stream of class [`StreamClass::Request`] without a body, for a request that changes nothing and
-    /// that has a short answer as a rule. It may share a connection with others.
+    /// Opens a stream of class [`StreamClass::Request`] without a body, for a request that changes nothing
+    /// and that has a short answer as a rule. It may share a connection with others.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -8,9 +8,9 @@
 //!
 //! There is one such connection to a peer beside the shared one of HTTP/2. A request goes elsewhere while
 //! there is none, while few streams are in flight ([`SHARED_FROM`]), while the connection has
-//! [`REQUESTS_MAX`] requests, and while the socket does not take what is queued. A connection on which nothing
-//! arrives while a request waits in vain is closed: the shared one may work although this one does not. When
-//! it ends, the outcome of what is in flight is unknown. Nothing is stored.
+//! [`REQUESTS_MAX`] requests, and while the socket does not take what is queued. A connection on which
+//! nothing arrives while a request waits in vain is closed: the shared one may work although this one does
+//! not. When it ends, the outcome of what is in flight is unknown. Nothing is stored.
 
 use crate::error::UnknownOutcome;
 use crate::framed_io::{Exchanged, FramedIo, OUTBOX_BYTES_MAX};
@@ -124,7 +124,7 @@ impl MultiplexedConnection {
     async fn exchange(&self, io: &mut FramedIo) -> io::Result<()> {
         while !self.has_ended() {
             tokio::select! {
-                exchanged = io.exchange(true) => match exchanged? {
+                exchanged = io.exchange() => match exchanged? {
                     Exchanged::Sent => {}
                     Exchanged::Frame(Frame::NumberedAnswer(answer)) => self.pass_on(answer),
                     Exchanged::Frame(Frame::Goodbye) => self.state.lock().is_ending = true,

@@ -1,9 +1,9 @@
 //! Requests on a multiplexed connection that a peer made: many at a time, each in a task of its own.
 //!
 //! Invariants are those of [`crate::inbound`]: no service is reached before the handshake passed, and nothing
-//! but a short hello is read until then. A request that the peer cancels is given up, and all of them are when
-//! the connection ends. At most [`RUNNING_MAX`] requests have no answer on its way; then nothing more is read.
-//! Answers that the socket does not take stay with their tasks. So the bytes in memory have a limit.
+//! but a short hello is read until then. A request that the peer cancels is given up, and all of them are
+//! when the connection ends. At most [`RUNNING_MAX`] requests have no answer on its way; then nothing more is
+//! read. Answers that the socket does not take stay with their tasks. So the bytes in memory have a limit.
 //!
 //! An answer has the whole body if that is short and complete soon. Otherwise the rest waits for the peer
 //! ([`crate::rests`]).
@@ -36,6 +36,7 @@ use mlgw_common::NodeId;
 use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use mlgw_common::time::{Instant, sleep_until, timeout};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -75,8 +76,8 @@ struct ServedConnection {
     requests: JoinSet<NumberedParts>,
     /// Those that were not cancelled, by their numbers.
     running: BTreeMap<u32, AbortHandle>,
-    /// Numbers of the last answers with a rest, and its key. The peer may cancel a request whose answer it has
-    /// not read.
+    /// Numbers of the last answers with a rest, and its key. The peer may cancel a request whose answer it
+    /// has not read.
     rests: VecDeque<(u32, u64)>,
     ends: ConnectionEnd,
 }
@@ -93,10 +94,10 @@ enum ConnectionEnd {
 impl ServedConnection {
     async fn run(mut self) -> Option<()> {
         loop {
-            let reads = self.requests.len() < RUNNING_MAX;
-            let may_end = self.requests.is_empty() && self.io.has_sent();
+            let (running, is_full) = (self.requests.len(), self.io.is_full());
+            let may_end = running == 0 && self.io.has_sent();
             tokio::select! {
-                exchanged = self.io.exchange(reads) => match exchanged.ok()? {
+                exchanged = exchange(&mut self.io, running) => match exchanged.ok()? {
                     Exchanged::Sent => {
                         if matches!(self.ends, ConnectionEnd::Goodbye) {
                             self.ends = ConnectionEnd::At(Instant::now() + GOODBYE_WAIT);
@@ -105,7 +106,7 @@ impl ServedConnection {
                     Exchanged::Frame(frame) => self.receive(frame)?,
                     Exchanged::End => return None,
                 },
-                Some(answered) = self.requests.join_next(), if !self.io.is_full() => {
+                Some(answered) = self.requests.join_next(), if !is_full => {
                     answered.into_iter().for_each(|answered| self.add(answered));
                     self.gather().await;
                 }
@@ -165,6 +166,11 @@ impl ServedConnection {
             answered.into_iter().for_each(|answered| self.add(answered));
         }
     }
+}
+
+/// Sends, and receives unless so many requests are running that nothing more is read.
+async fn exchange(io: &mut FramedIo, running: usize) -> io::Result<Exchanged> {
+    if running < RUNNING_MAX { io.exchange().await } else { io.send_only().await }
 }
 
 /// Returns when a connection ends.

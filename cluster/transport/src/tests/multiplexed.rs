@@ -30,10 +30,6 @@ fn multiplexed(node: &TransportNode) -> u64 {
     node.transport.counters().get(Channel::Bulk.index()).map_or(0, |counters| counters.multiplexed)
 }
 
-fn exclusive(node: &TransportNode) -> u64 {
-    node.transport.counters().get(Channel::Bulk.index()).map_or(0, |counters| counters.exclusive)
-}
-
 /// Number of requests that a node has sent on its multiplexed connection to node 2.
 fn requests(one: &TransportNode) -> u32 {
     let opened = one.transport.state.peer(TWO).link(Channel::Bulk).opened();
@@ -50,12 +46,11 @@ fn streaming(one: &TransportNode, service: u16) -> JoinHandle<Result<StreamAnswe
     tokio::spawn(async move { transport.read(TWO, service, HEAD, late()).await })
 }
 
-/// Connects node 1 to node 2 by a multiplexed connection, and by no exclusive one.
+/// Connects node 1 to node 2 by a multiplexed connection, and counts enough streams as in flight.
 async fn connected(cluster: &TestCluster) -> [TransportNode; 2] {
     let [one, two] = cluster.pair().await;
     one.transport.call(TWO, Channel::Bulk, ECHO, Bytes::new(), late()).await.unwrap();
     let peer = one.transport.state.peer(TWO);
-    peer.link(Channel::Bulk).opened().unwrap().exclusive.pause_dials();
     stream(&one, ECHO).await.unwrap();
     assert_eq!(multiplexed(&one), 0, "few streams are in flight");
     peer.meter(Channel::Bulk).streams_in_flight.fetch_add(SHARED_FROM - 1, Ordering::Relaxed);
@@ -72,7 +67,6 @@ async fn connected(cluster: &TestCluster) -> [TransportNode; 2] {
 async fn requests_at_the_same_time_share_a_connection_and_are_answered_in_any_order() {
     let cluster = TestCluster::new();
     let [one, two] = connected(&cluster).await;
-    let before = exclusive(&one);
     let waiting: Vec<_> = (0..REQUESTS_MAX / 2).map(|_| streaming(&one, WAIT)).collect();
     for _ in &waiting {
         take(&two.services.started).await;
@@ -86,7 +80,7 @@ async fn requests_at_the_same_time_share_a_connection_and_are_answered_in_any_or
     for answer in waiting {
         assert_eq!(&answer.await.unwrap().unwrap().head[..], b"re: head");
     }
-    assert_eq!((multiplexed(&one), exclusive(&one)), (1, before));
+    assert_eq!(multiplexed(&one), 1);
     assert_eq!(one.transport.counters()[Channel::Bulk.index()].streams_in_flight, SHARED_FROM - 1);
     assert_eq!(requests(&one) as usize, REQUESTS_MAX / 2 + 3);
 }
@@ -96,20 +90,15 @@ async fn bodies_of_any_length_are_complete() {
     let cluster = TestCluster::new();
     let [one, two] = connected(&cluster).await;
     let most = NUMBERED_BODY_BYTES_MAX;
-    // The rest comes on the shared connection at first, then on exclusive ones.
-    for round in 1..=2 {
-        for bytes in [0, 1, 5000, most - 1, most, most + 1, 2 * most, 3 << 20] {
-            two.services.source_bytes.store(bytes, Ordering::SeqCst);
-            for answer in [(); 8].map(|()| streaming(&one, SOURCE)) {
-                let answer = answer.await.unwrap().unwrap();
-                assert_eq!(&answer.head[..], b"re: head");
-                assert_eq!(read(answer.body).await.unwrap().len(), bytes);
-            }
+    for bytes in [0, 1, 5000, most - 1, most, most + 1, 2 * most, 3 << 20] {
+        two.services.source_bytes.store(bytes, Ordering::SeqCst);
+        for answer in [(); 8].map(|()| streaming(&one, SOURCE)) {
+            let answer = answer.await.unwrap().unwrap();
+            assert_eq!(&answer.head[..], b"re: head");
+            assert_eq!(read(answer.body).await.unwrap().len(), bytes);
         }
-        assert_eq!(requests(&one), round * 8 * 8);
-        assert_eq!(exclusive(&one) > 1, round == 2);
-        one.transport.state.peer(TWO).link(Channel::Bulk).opened().unwrap().exclusive.end_dial();
     }
+    assert_eq!(requests(&one), 8 * 8);
 }
 
 #[tokio::test]
