@@ -56,6 +56,7 @@ mod duty_fitness;
 mod figures;
 mod five;
 mod full_disks;
+mod gateway_reads;
 mod growing;
 mod histories;
 mod joining;
