@@ -3,14 +3,13 @@
 //!
 //! The nodes use nothing of the later version until all of them know it, also those that are down. Then the
 //! version rises by itself, a node of the version before does not start any more, and commands of the later
-//! version enter the logs: nodes tag the batches that they send to leaders on other nodes. A quota is divided
-//! among the object groups, the leaders of groups compare the rows of their members, a fourth node joins, and
-//! a rebalance makes sets of nodes. Members that apply the same log differently would have other rows, so the
-//! rows of all nodes are compared in the end.
+//! version enter the logs: nodes tag the batches that they send to leaders on other nodes. The leaders of
+//! groups compare the rows of their members, a fourth node joins, and a rebalance makes sets of nodes. Members
+//! that apply the same log differently would have other rows, so the rows of all nodes are compared in the
+//! end.
 
 use std::collections::BTreeSet;
 
-use super::access_keys;
 use super::five::{assert_same_rows, group_rows, metric, nodes_of_groups, put_in, rebalance};
 use super::refusals::assert_refused;
 use super::rows::check_store;
@@ -20,8 +19,6 @@ use crate::server::ServerSetup;
 
 /// The test switch, as a setting of a test server.
 const SWITCH: &str = "test_previous_version";
-/// Counts the quotas that a node has divided.
-const DIVISIONS: &str = "mlgw_quota_divisions_total";
 /// The node that is upgraded last, and down before.
 const LAST: usize = 3;
 /// The node that joins after the upgrade, and all of them then.
@@ -89,16 +86,14 @@ fn assert_not_raised(cluster: &TestCluster, at: usize, version: u32) {
     assert!(output.contains(&waits), "{output}");
 }
 
-/// Commands of the newest version, and others that few clusters use: the quota that was set before the
-/// upgrade is divided among the object groups, and the rows of every group are compared. Then a further node
-/// joins, and groups move to sets with it. Objects are stored in segments of these sets.
+/// Commands of the newest version, and others that few clusters use: the rows of every group are compared.
+/// Then a further node joins, and groups move to sets with it. Objects are stored in segments of these sets.
 fn use_newest_commands(cluster: &mut TestCluster) {
     for node in STORAGE {
         let client = cluster.client(node);
         cluster.block_on(async { put(&client, &format!("tagged-{node}")).await.expect("stored") });
     }
     assert!(metric(cluster, TAGGED) >= 1.0, "not every node leads the group");
-    wait_until("the quota of the access key is divided", || metric(cluster, DIVISIONS) >= 1.0);
     wait_until("the rows of every group are compared, and equal", || {
         let (groups, rows) = (cluster.group_ids(), cluster.view(FIRST).rows);
         rows.iter().all(|rows| rows.differing.is_empty()) && rows.iter().map(|rows| rows.group).eq(groups)
@@ -126,7 +121,6 @@ fn a_cluster_is_upgraded_node_by_node_while_clients_write() {
     let old = cluster.view(FIRST).cluster_version;
     let new = old + 1;
     assert_eq!(cluster.view(FIRST).upgrade, None, "no node knows a later version");
-    access_keys::run(&cluster, &["create", "--role", "write", "--quota-bytes", "1GiB"]);
 
     let mut stored = upgrade_under_load(&mut cluster, FIRST);
     until_lacking(&cluster, FIRST, new, &[2, LAST]);
