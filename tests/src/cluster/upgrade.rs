@@ -4,9 +4,9 @@
 //! The nodes use nothing of the later version until all of them know it, also those that are down. Then the
 //! version rises by itself, a node of the version before does not start any more, and commands of the later
 //! version enter the logs: nodes tag the batches that they send to leaders on other nodes. The leaders of
-//! groups compare the rows of their members, a fourth node joins, and a rebalance makes sets of nodes. Members
-//! that apply the same log differently would have other rows, so the rows of all nodes are compared in the
-//! end.
+//! groups compare the rows of their members, a fourth node joins, and a rebalance makes sets of nodes.
+//! Members that apply the same log differently would have other rows, so the rows of all nodes are compared
+//! in the end.
 
 use std::collections::BTreeSet;
 
