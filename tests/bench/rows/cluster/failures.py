@@ -48,6 +48,7 @@ SYNC_MICROS = 2_000_000
 REPAIR_BYTES_PER_SECOND = 64 * MIB
 REPAIR_MIN = 0.8
 STORED_BYTES, STORING_THREADS = 64 * MIB, 4
+BLOCK_BYTES = 4 * KIB
 
 
 @dataclass
@@ -303,9 +304,11 @@ def segments_of(cluster):
 
 
 def until_back(sealed):
-    """Waits until all of these files exist again with their sizes."""
+    """Waits until all of these files exist again with their sizes. The files of a segment may differ by the
+    padding of their last block."""
     deadline = time.monotonic() + COPIED_SECONDS_MAX
-    while not all(path.exists() and path.stat().st_size == size for path, size in sealed.items()):
+    while not all(path.exists() and size - path.stat().st_size < BLOCK_BYTES
+                  for path, size in sealed.items()):
         if time.monotonic() > deadline:
             raise ServerError(f"not all of {len(sealed)} segments are back after {COPIED_SECONDS_MAX} s")
         time.sleep(GLANCE_SECONDS)
