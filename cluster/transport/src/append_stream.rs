@@ -132,7 +132,7 @@ pub(crate) async fn serve(
     let io = Arc::new(Mutex::new(io));
     let body = AppendRequest { io: Some(io.clone()) }.boxed_unsync();
     let stream = IncomingStream { peer, class, service, head, body, deadline: Instant::now() + wait };
-    let answer = timeout(wait, inbound.state().services.stream(stream)).await.ok()?;
+    let answer = timeout(wait, inbound.state().answer_stream(stream)).await.ok()?;
     let mut sent = put_stream_answer(&mut io.lock(), answer);
     poll_fn(|cx| poll_answer(&io, &mut sent, cx)).await;
     None

@@ -9,6 +9,7 @@ use crate::service::PeerBody;
 use crate::wire::{end_trailer, frame_head, is_end};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt as _, Empty};
 use std::any::Any;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -194,6 +195,11 @@ where
     fn is_end_stream(&self) -> bool {
         self.ended && self.rest.is_empty()
     }
+}
+
+/// A body without bytes.
+pub(crate) fn empty_body() -> PeerBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A body that begins with bytes that are here.

@@ -5,11 +5,10 @@ use crate::error::{PeerBodyError, ServiceRefusal};
 use crate::exclusive::{ExclusiveConnection, ExclusivePool};
 use crate::framed_io::FramedIo;
 use crate::frames::{AnswerStatus, DATA_BYTES_MAX, Frame as WireFrame, FrameKind, put_answer, put_frame};
-use crate::service::{PeerBody, StreamAnswer};
+use crate::service::{PeerBody, StreamAnswer, StreamEnd};
 use crate::wire::encode_refusal;
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -83,21 +82,15 @@ impl Body for ExclusiveBody {
     }
 }
 
-/// Adds the answer of a service to a stream, without its body, which is returned.
-pub(crate) fn put_stream_answer(
-    io: &mut FramedIo,
-    answer: Result<StreamAnswer, ServiceRefusal>,
-) -> Option<PeerBody> {
+/// Adds the answer to a stream, without its body, which is returned.
+pub(crate) fn put_stream_answer(io: &mut FramedIo, answer: StreamEnd) -> Option<PeerBody> {
     match answer {
-        Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
+        StreamEnd::Answered(StreamAnswer { head, body }) => {
             put_answer(&mut io.outbox, AnswerStatus::Answered, &head);
             return Some(body);
         }
-        Ok(StreamAnswer { head, .. }) => {
-            tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
-            put_answer(&mut io.outbox, AnswerStatus::Failed, &[]);
-        }
-        Err(refusal) => put_refusal(io, refusal),
+        StreamEnd::Refused(refusal) => put_refusal(io, refusal),
+        StreamEnd::Failed => put_answer(&mut io.outbox, AnswerStatus::Failed, &[]),
     }
     None
 }

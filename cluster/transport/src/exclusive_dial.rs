@@ -4,7 +4,7 @@ use crate::channel::Channel;
 use crate::connection::OpenConnection;
 use crate::error::DialError;
 use crate::exclusive::{CountedConnection, ExclusiveConnection};
-use crate::framed_dial::{DialedFrames, connect};
+use crate::framed_dial::{DialedFrames, FramedDial};
 use crate::peer::{ConnectionKind, PeerState};
 use crate::state::TransportState;
 use mlgw_common::time::{Instant, timeout_at};
@@ -22,18 +22,15 @@ pub(crate) fn take_or_dial(
         && let Some(counted) = beside.exclusive.begin_dial()
     {
         let (peer, beside) = (peer.clone(), beside.clone());
-        let dial = ExclusiveDial { state: state.clone(), peer, channel, beside, counted };
-        state.tasks.spawn(dial.run());
+        let dial = FramedDial { state: state.clone(), peer, channel, beside };
+        state.tasks.spawn(ExclusiveDial { dial, counted }.run());
     }
     taken
 }
 
 /// A dial of an exclusive connection beside an open one.
 struct ExclusiveDial {
-    state: Arc<TransportState>,
-    peer: Arc<PeerState>,
-    channel: Channel,
-    beside: Arc<OpenConnection>,
+    dial: FramedDial,
     counted: CountedConnection,
 }
 
@@ -51,8 +48,8 @@ pub(crate) async fn take_or_wait(
     }
     let counted = beside.exclusive.begin_own_dial()?;
     let (state, peer, pool) = (state.clone(), peer.clone(), beside.exclusive.clone());
-    let dial = ExclusiveDial { state, peer, channel, beside: beside.clone(), counted };
-    let Ok(Ok(dialed)) = timeout_at(deadline, dial.connect()).await else {
+    let dial = FramedDial { state, peer, channel, beside: beside.clone() };
+    let Ok(Ok(dialed)) = timeout_at(deadline, ExclusiveDial { dial, counted }.connect()).await else {
         pool.pause_dials();
         return None;
     };
@@ -61,7 +58,7 @@ pub(crate) async fn take_or_wait(
 
 impl ExclusiveDial {
     async fn run(self) {
-        let (pool, node) = (self.counted.pool().clone(), self.peer.node);
+        let (pool, node) = (self.counted.pool().clone(), self.dial.peer.node);
         match self.connect().await {
             Ok(connection) => {
                 connection.into_iter().for_each(|connection| pool.put(connection));
@@ -77,8 +74,8 @@ impl ExclusiveDial {
 
     /// Returns `None` if the shared connection ends meanwhile, or this node stops.
     async fn connect(self) -> Result<Option<ExclusiveConnection>, DialError> {
-        let Self { state, peer, channel, beside, counted } = self;
-        let dialed = connect(&state, &peer, channel, &beside, ConnectionKind::Exclusive).await?;
+        let Self { dial, counted } = self;
+        let dialed = dial.connect(ConnectionKind::Exclusive).await?;
         Ok(dialed.map(|DialedFrames { io, facts, registered, .. }| {
             ExclusiveConnection::new(io, facts, [Box::new(registered), Box::new(counted)])
         }))

@@ -9,6 +9,7 @@
 //! At a stop the peer gets a goodbye, and what it sent before it could read that is still served.
 
 use crate::append_stream;
+use crate::body::empty_body;
 use crate::channel::StreamClass;
 use crate::exclusive_body::{poll_add, put_refusal, put_stream_answer};
 use crate::framed_io::{Duplex, FramedIo};
@@ -19,9 +20,9 @@ use crate::handshake::HANDSHAKE_LIMIT;
 use crate::inbound::{CallEnd, InboundConnection, PeerSession};
 use crate::peer::ConnectionKind;
 use crate::service::{IncomingCall, IncomingStream, PeerBody};
-use http_body_util::{BodyExt as _, Empty};
 use mlgw_common::time::{Instant, timeout};
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -109,9 +110,9 @@ async fn answer_request(
         }
         RequestTarget::Stream if StreamClass::Request.channel() == session.channel => {
             let class = StreamClass::Request;
-            let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+            let body = empty_body();
             let stream = IncomingStream { peer, class, service, head: bytes, body, deadline };
-            let mut work = inbound.state().answer_stream(stream);
+            let mut work = pin!(inbound.state().answer_stream(stream));
             let answer = poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => poll_closed(io, cx).map(|()| None),

@@ -1,6 +1,5 @@
 //! Dials of connections with frames of their own, beside an open connection of HTTP/2 to the same address.
 
-use crate::address::PeerAddress;
 use crate::channel::Channel;
 use crate::connection::OpenConnection;
 use crate::dial::{DIAL_LIMIT, certified_peer, no_answer, secure};
@@ -25,71 +24,67 @@ pub(crate) struct DialedFrames {
     pub(crate) registered: Registration,
 }
 
-/// Dials a connection of this kind. Returns `None` if the shared connection ends meanwhile, or this node
-/// stops.
-///
-/// # Errors
-/// See [`DialError`].
-pub(crate) async fn connect(
-    state: &Arc<TransportState>,
-    peer: &Arc<PeerState>,
-    channel: Channel,
-    beside: &Arc<OpenConnection>,
-    kind: ConnectionKind,
-) -> Result<Option<DialedFrames>, DialError> {
-    let address = &beside.address;
-    let dial =
-        dial(state, peer, channel, address, FramedKind { kind, cancel: beside.exclusive.connection_token() });
-    let dialed = tokio::select! {
-        dialed = timeout(DIAL_LIMIT, dial) => dialed,
-        () = beside.cancel.cancelled() => return Ok(None),
-        () = state.ended.cancelled() => return Ok(None),
-    };
-    match dialed {
-        Ok(connection) => connection.map(Some),
-        Err(_) => Err(DialError::Unreachable { address: address.clone(), cause: no_answer(DIAL_LIMIT) }),
-    }
+/// A dial beside an open connection of HTTP/2.
+pub(crate) struct FramedDial {
+    pub(crate) state: Arc<TransportState>,
+    pub(crate) peer: Arc<PeerState>,
+    pub(crate) channel: Channel,
+    pub(crate) beside: Arc<OpenConnection>,
 }
 
-/// Kind of a connection that is dialed, and what closes it.
-struct FramedKind {
-    kind: ConnectionKind,
-    cancel: CancellationToken,
-}
+impl FramedDial {
+    /// Dials a connection of this kind. Returns `None` if the shared connection ends meanwhile, or this node
+    /// stops.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub(crate) async fn connect(&self, kind: ConnectionKind) -> Result<Option<DialedFrames>, DialError> {
+        let dialed = tokio::select! {
+            dialed = timeout(DIAL_LIMIT, self.dial(kind)) => dialed,
+            () = self.beside.cancel.cancelled() => return Ok(None),
+            () = self.state.ended.cancelled() => return Ok(None),
+        };
+        match dialed {
+            Ok(connection) => connection.map(Some),
+            Err(_) => {
+                let address = self.beside.address.clone();
+                Err(DialError::Unreachable { address, cause: no_answer(DIAL_LIMIT) })
+            }
+        }
+    }
 
-async fn dial(
-    state: &Arc<TransportState>,
-    peer: &Arc<PeerState>,
-    channel: Channel,
-    address: &PeerAddress,
-    FramedKind { kind, cancel }: FramedKind,
-) -> Result<DialedFrames, DialError> {
-    let refused = |refusal| DialError::Refused { address: address.clone(), refusal };
-    let tls = secure(address, state.tls.load().client_of(kind).clone()).await?;
-    let certified = certified_peer(&tls).map_err(refused)?;
-    if certified.node != peer.node {
-        return Err(refused(HandshakeRefusal::WrongNode { dialed: peer.node, found: certified.node }));
+    async fn dial(&self, kind: ConnectionKind) -> Result<DialedFrames, DialError> {
+        let Self { state, peer, channel, beside } = self;
+        let (address, cancel) = (&beside.address, beside.exclusive.connection_token());
+        let refused = |refusal| DialError::Refused { address: address.clone(), refusal };
+        let tls = secure(address, state.tls.load().client_of(kind).clone()).await?;
+        let certified = certified_peer(&tls).map_err(refused)?;
+        if certified.node != peer.node {
+            return Err(refused(HandshakeRefusal::WrongNode { dialed: peer.node, found: certified.node }));
+        }
+        let facts = StreamFacts::default();
+        let mut io = FramedIo::new(MeteredIo::new(tls, facts.clone(), cancel.clone()));
+        put_frame(&mut io.outbox, FrameKind::Hello, &[&state.hello(*channel).encode()]);
+        let broken = |error: io::Error| DialError::Unreachable {
+            address: address.clone(),
+            cause: facts.cause(&error),
+        };
+        io.send().await.map_err(broken)?;
+        let Some(Frame::Hello(answer)) = io.frame().await.map_err(broken)? else {
+            return Err(refused(BadHandshake::Encoding.into()));
+        };
+        io.receive(match kind {
+            ConnectionKind::Multiplexed => ReceivedFrames::NumberedAnswers,
+            ConnectionKind::Exclusive | ConnectionKind::Shared => ReceivedFrames::Answers,
+        });
+        let answer = decode_answer(&answer).map_err(refused)?;
+        if answer.channel != *channel {
+            return Err(refused(BadHandshake::Field("connection").into()));
+        }
+        let accepted = state.accept(certified, &answer).await.map_err(refused)?;
+        let registered =
+            accepted.register(&state.rules, answer.start, *channel, kind, cancel.clone()).map_err(refused)?;
+        facts.count(peer.meter(*channel).clone());
+        Ok(DialedFrames { io, facts, cancel, registered })
     }
-    let facts = StreamFacts::default();
-    let mut io = FramedIo::new(MeteredIo::new(tls, facts.clone(), cancel.clone()));
-    put_frame(&mut io.outbox, FrameKind::Hello, &[&state.hello(channel).encode()]);
-    let broken =
-        |error: io::Error| DialError::Unreachable { address: address.clone(), cause: facts.cause(&error) };
-    io.send().await.map_err(broken)?;
-    let Some(Frame::Hello(answer)) = io.frame().await.map_err(broken)? else {
-        return Err(refused(BadHandshake::Encoding.into()));
-    };
-    io.receive(match kind {
-        ConnectionKind::Multiplexed => ReceivedFrames::NumberedAnswers,
-        ConnectionKind::Exclusive | ConnectionKind::Shared => ReceivedFrames::Answers,
-    });
-    let answer = decode_answer(&answer).map_err(refused)?;
-    if answer.channel != channel {
-        return Err(refused(BadHandshake::Field("connection").into()));
-    }
-    let accepted = state.accept(certified, &answer).await.map_err(refused)?;
-    let registered =
-        accepted.register(&state.rules, answer.start, channel, kind, cancel.clone()).map_err(refused)?;
-    facts.count(peer.meter(channel).clone());
-    Ok(DialedFrames { io, facts, cancel, registered })
 }

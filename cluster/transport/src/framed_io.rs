@@ -89,7 +89,7 @@ impl FramedIo {
 
     /// True if [`Self::exchange`] has nothing to send.
     pub(crate) fn has_sent(&self) -> bool {
-        !self.is_sending && self.outbox.is_empty()
+        !self.is_sending && self.outbox.is_empty() && self.large.is_empty()
     }
 
     /// Returns the next frame; `None` at the end of the connection.
@@ -161,10 +161,10 @@ impl FramedIo {
 
     /// Ready when something was sent, and everything is.
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.is_sending |= !self.outbox.is_empty() || !self.large.is_empty();
-        if !self.is_sending {
+        if self.has_sent() {
             return Poll::Pending;
         }
+        self.is_sending = true;
         ready!(self.poll_send(cx))?;
         self.is_sending = false;
         Poll::Ready(Ok(()))

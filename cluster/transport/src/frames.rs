@@ -2,12 +2,11 @@
 //! the payload. Pure.
 //!
 //! Both sides send a hello first. On an exclusive connection the dialing side then sends a request, and the
-//! other one an answer. That is
-//! complete for a call. For a stream, the data of its body follows, and an end: a body without its end was
-//! cut off. The next request follows the end of the answer. Only the request of appends has a body: data and
-//! an end, which the dialing side sends after the head of the answer; it is the last request of its
-//! connection. The accepting side sends a goodbye before it closes the connection, and still answers a
-//! request that crosses it.
+//! other one an answer. That is complete for a call. For a stream, the data of its body follows, and an end:
+//! a body without its end was cut off. The next request follows the end of the answer. Only the request of
+//! appends has a body: data and an end, which the dialing side sends after the head of the answer; it is the
+//! last request of its connection. The accepting side sends a goodbye before it closes the connection, and
+//! still answers a request that crosses it.
 //!
 //! On a multiplexed connection requests and answers have numbers, which the dialing side chooses, and come in
 //! any order. An answer has the head of a stream and its whole body, or the beginning and the key under which
@@ -28,8 +27,9 @@ const ANSWER_HEAD_BYTES: usize = 1;
 const NUMBERED_REQUEST_HEAD_BYTES: usize = 10;
 const NUMBERED_ANSWER_HEAD_BYTES: usize = 17;
 const NUMBER_BYTES: usize = 4;
-/// Bytes of the body in one answer on a multiplexed connection.
-pub(crate) const NUMBERED_BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the body in one answer on a multiplexed connection. They wait in memory for a slow client, within
+/// what is charged for its connection.
+pub(crate) const NUMBERED_BODY_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of bytes in one frame of data.
 pub(crate) const DATA_BYTES_MAX: usize = PEER_CALL_BYTES_MAX;
 
@@ -402,7 +402,7 @@ fn frame_of(kind: FrameKind, mut payload: Bytes) -> Result<Frame, BadFrame> {
             Frame::Answer(status, payload.split_off(ANSWER_HEAD_BYTES))
         }
         FrameKind::NumberedRequest => Frame::NumberedRequest(numbered_request(payload)?),
-        FrameKind::NumberedAnswer => Frame::NumberedAnswer(numbered_answer(payload)?),
+        FrameKind::NumberedAnswer => Frame::NumberedAnswer(numbered_answer(&payload)?),
         FrameKind::Cancel if payload.len() == NUMBER_BYTES => Frame::Cancel(payload.get_u32()),
         FrameKind::Cancel => return Err(BadFrame("a cancellation without a number")),
     })
@@ -417,10 +417,12 @@ fn numbered_request(mut payload: Bytes) -> Result<NumberedRequest, BadFrame> {
     Ok(NumberedRequest { number, service, wait, head: payload })
 }
 
-fn numbered_answer(mut payload: Bytes) -> Result<NumberedAnswer, BadFrame> {
-    if payload.len() < NUMBERED_ANSWER_HEAD_BYTES {
+/// The answer has bytes of its own: those of the connection are many times as many, and would stay as long.
+fn numbered_answer(received: &[u8]) -> Result<NumberedAnswer, BadFrame> {
+    if received.len() < NUMBERED_ANSWER_HEAD_BYTES {
         return Err(BadFrame("an answer without its head"));
     }
+    let mut payload = Bytes::copy_from_slice(received);
     let number = payload.get_u32();
     let status = AnswerStatus::of(payload.get_u8()).ok_or(BadFrame("an answer without a status"))?;
     let rest = payload.get_u64();
@@ -570,7 +572,7 @@ mod tests {
             (answers, FrameKind::End, 0),
             (numbered_requests, FrameKind::NumberedRequest, PEER_STREAM_HEAD_BYTES_MAX + 10),
             (numbered_requests, FrameKind::Cancel, 4),
-            (numbered_answers, FrameKind::NumberedAnswer, PEER_STREAM_HEAD_BYTES_MAX + (64 << 10) + 17),
+            (numbered_answers, FrameKind::NumberedAnswer, PEER_STREAM_HEAD_BYTES_MAX + (16 << 10) + 17),
         ] {
             assert!(!refused(of, &head(kind, most)) && refused(of, &head(kind, most + 1)), "{kind:?}");
             let is_of_bodies = matches!(kind, FrameKind::Data | FrameKind::End);

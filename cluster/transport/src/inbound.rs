@@ -10,7 +10,7 @@ use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, encode_answer};
 use crate::link::{StreamPermits, stream_permits};
 use crate::metered::StreamFacts;
 use crate::peer::{ConnectionKind, Registration};
-use crate::service::{IncomingCall, IncomingStream, StreamAnswer};
+use crate::service::{IncomingCall, IncomingStream, StreamAnswer, StreamEnd};
 use crate::state::TransportState;
 use crate::wire::{
     ANSWERED, BUSY, FAILED, NOT_UNDERSTOOD, PeerTarget, REFUSED, content_length, deadline, encode_refusal,
@@ -23,7 +23,6 @@ use hyper::body::Incoming;
 use mlgw_common::NodeId;
 use mlgw_common::limits::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, PEER_CALL_BYTES_IN_FLIGHT_MAX, PEER_CALL_BYTES_MAX, PEER_CALLS_MAX,
-    PEER_STREAM_HEAD_BYTES_MAX,
 };
 use mlgw_common::time::{Instant, timeout_at};
 use mlgw_trust::CertifiedNode;
@@ -302,14 +301,11 @@ impl InboundConnection {
         let StreamTarget { class, service } = target;
         let stream = IncomingStream { peer: session.node, class, service, head: found.head, body, deadline };
         match self.state.answer_stream(stream).await {
-            Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
+            StreamEnd::Answered(StreamAnswer { head, body }) => {
                 response(ANSWERED, SentBody::answer(&head, body, keep()))
             }
-            Ok(StreamAnswer { head, .. }) => {
-                tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
-                empty(FAILED)
-            }
-            Err(refusal) => refused(refusal),
+            StreamEnd::Refused(refusal) => refused(refusal),
+            StreamEnd::Failed => empty(FAILED),
         }
     }
 }

@@ -56,11 +56,11 @@ pub use handshake::{
 pub use join::join;
 pub use service::{IncomingCall, IncomingStream, PeerBody, PeerServices, StreamAnswer};
 
+use crate::body::empty_body;
 use crate::config::check_credentials;
 use crate::exchange::{OutgoingCall, OutgoingStream};
 use crate::state::{TlsSides, TransportState};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
 use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, timeout_at};
 use mlgw_trust::NodeCredentials;
@@ -144,8 +144,7 @@ impl ClusterTransport {
         head: Bytes,
         deadline: Instant,
     ) -> Result<StreamAnswer, CallError> {
-        let (class, body) =
-            (StreamClass::Request, Empty::new().map_err(|never| match never {}).boxed_unsync());
+        let (class, body) = (StreamClass::Request, empty_body());
         exchange::read(&self.state, OutgoingStream { node, class, service, head, body, deadline }).await
     }
 

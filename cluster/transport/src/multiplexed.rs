@@ -229,7 +229,7 @@ impl MultiplexedSlot {
     }
 
     /// Begins a dial; false if one is in progress, or has failed a moment ago. [`Self::end_dial`] or
-    /// [`Self::pause_dials`] must follow.
+    /// [`Self::fail_dial`] must follow.
     pub(crate) fn begin_dial(&self) -> bool {
         let mut slot = self.0.lock();
         let begins = !slot.is_dialing && slot.redial_at.is_none_or(|at| at <= Instant::now());
@@ -243,9 +243,14 @@ impl MultiplexedSlot {
         (slot.is_dialing, slot.connection) = (false, dialed);
     }
 
-    /// Ends a dial that failed, or a connection without any answer: the next dial waits.
-    pub(crate) fn pause_dials(&self) {
+    /// Ends a dial that failed: the next one waits.
+    pub(crate) fn fail_dial(&self) {
         let mut slot = self.0.lock();
         (slot.is_dialing, slot.redial_at) = (false, Some(Instant::now() + REDIAL_PAUSE));
+    }
+
+    /// Makes the next dial wait, because a connection has ended without any answer.
+    pub(crate) fn pause_dials(&self) {
+        self.0.lock().redial_at = Some(Instant::now() + REDIAL_PAUSE);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::channel::Channel;
 use crate::connection::OpenConnection;
-use crate::framed_dial::{DialedFrames, connect};
+use crate::framed_dial::{DialedFrames, FramedDial};
 use crate::frames::NumberedRequest;
 use crate::multiplexed::{MultiplexedConnection, RequestInFlight};
 use crate::peer::{ConnectionKind, PeerState};
@@ -22,26 +22,22 @@ pub(crate) fn queue_or_dial(
         return connection.queue(request);
     }
     if beside.multiplexed.begin_dial() {
-        let (of, peer, beside) = (state.clone(), peer.clone(), beside.clone());
-        state.tasks.spawn(async move { dial_and_run(&of, &peer, channel, &beside).await });
+        let (peer, beside) = (peer.clone(), beside.clone());
+        let dial = FramedDial { state: state.clone(), peer, channel, beside };
+        state.tasks.spawn(dial_and_run(dial));
     }
     None
 }
 
-async fn dial_and_run(
-    state: &Arc<TransportState>,
-    peer: &Arc<PeerState>,
-    channel: Channel,
-    beside: &Arc<OpenConnection>,
-) {
-    let slot = &beside.multiplexed;
-    match connect(state, peer, channel, beside, ConnectionKind::Multiplexed).await {
+async fn dial_and_run(dial: FramedDial) {
+    let slot = &dial.beside.multiplexed;
+    match dial.connect(ConnectionKind::Multiplexed).await {
         Ok(Some(DialedFrames { io, facts, cancel, registered })) => {
             let connection = Arc::new(MultiplexedConnection::new(facts, cancel));
             slot.end_dial(Some(connection.clone()));
             tokio::select! {
                 () = connection.run(io) => {}
-                () = state.ended.cancelled() => {}
+                () = dial.state.ended.cancelled() => {}
             }
             connection.end();
             drop(registered);
@@ -52,9 +48,9 @@ async fn dial_and_run(
         Ok(None) => slot.end_dial(None),
         // Requests go over exclusive connections, or over HTTP/2.
         Err(error) => {
-            let node = peer.node;
+            let node = dial.peer.node;
             tracing::debug!(%node, %error, "cannot make a multiplexed connection to a node");
-            slot.pause_dials();
+            slot.fail_dial();
         }
     }
 }

@@ -11,7 +11,7 @@
 //! At a stop the peer gets a goodbye, and what it sent before it could read that is still served. A rest that
 //! was not requested before is lost; it is of a read, which another node serves.
 
-use crate::body::Chained;
+use crate::body::{Chained, empty_body};
 use crate::channel::StreamClass;
 use crate::error::PeerBodyError;
 use crate::exclusive_body::data_of;
@@ -26,14 +26,13 @@ use crate::inbound::InboundConnection;
 use crate::multiplexed::REQUESTS_MAX;
 use crate::peer::ConnectionKind;
 use crate::rests::{KEPT_MAX, KeptRest};
-use crate::service::{IncomingStream, PeerBody, StreamAnswer};
+use crate::service::{IncomingStream, PeerBody, StreamAnswer, StreamEnd};
 use crate::state::TransportState;
 use crate::wire::{DEADLINE_MAX, encode_refusal};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
-use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use mlgw_common::time::{Instant, sleep_until, timeout};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -143,11 +142,14 @@ impl ServedConnection {
         }
     }
 
-    /// Adds an answer to what is to be sent.
+    /// Adds an answer to what is to be sent, unless its request was cancelled when it was ready.
     fn add(&mut self, answered: NumberedParts) {
         let NumberedParts { number, parts } = answered;
-        self.running.remove(&number);
         let AnswerParts { status, rest, head, pieces } = parts;
+        if self.running.remove(&number).is_none() {
+            self.state.rests.remove(self.peer, rest);
+            return;
+        }
         if rest != 0 {
             self.rests.truncate(RUNNING_MAX - 1);
             self.rests.push_front((number, rest));
@@ -201,6 +203,10 @@ impl AnswerParts {
     const fn without_body(status: AnswerStatus, head: Bytes) -> Self {
         Self { status, rest: 0, head, pieces: Vec::new() }
     }
+
+    const fn failed() -> Self {
+        Self::without_body(AnswerStatus::Failed, Bytes::new())
+    }
 }
 
 /// Answers a request, also if its service panics.
@@ -213,7 +219,7 @@ async fn numbered_answer(
     let answered = AssertUnwindSafe(answer(state, peer, request)).catch_unwind().await;
     let parts = answered.unwrap_or_else(|_| {
         tracing::error!("a service panicked");
-        AnswerParts::without_body(AnswerStatus::Failed, Bytes::new())
+        AnswerParts::failed()
     });
     NumberedParts { number, parts }
 }
@@ -221,18 +227,15 @@ async fn numbered_answer(
 /// Answers a request.
 async fn answer(state: Arc<TransportState>, peer: NodeId, request: NumberedRequest) -> AnswerParts {
     let NumberedRequest { service, wait, head, .. } = request;
-    let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+    let body = empty_body();
     let (class, deadline) = (StreamClass::Request, Instant::now() + wait.min(DEADLINE_MAX));
     let stream = IncomingStream { peer, class, service, head, body, deadline };
     match state.answer_stream(stream).await {
-        Ok(StreamAnswer { head, body }) if head.len() <= PEER_STREAM_HEAD_BYTES_MAX => {
-            with_body(&state, peer, head, body).await
+        StreamEnd::Answered(StreamAnswer { head, body }) => with_body(&state, peer, head, body).await,
+        StreamEnd::Refused(refusal) => {
+            AnswerParts::without_body(AnswerStatus::Refused, encode_refusal(refusal))
         }
-        Ok(StreamAnswer { head, .. }) => {
-            tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
-            AnswerParts::without_body(AnswerStatus::Failed, Bytes::new())
-        }
-        Err(refusal) => AnswerParts::without_body(AnswerStatus::Refused, encode_refusal(refusal)),
+        StreamEnd::Failed => AnswerParts::failed(),
     }
 }
 
@@ -246,7 +249,7 @@ async fn with_body(
     let mut start = BodyStart::default();
     if let Ok(Err(error)) = timeout(HEAD_WAIT, start.read(&mut body)).await {
         tracing::debug!(%error, "the body of an answer failed");
-        return AnswerParts::without_body(AnswerStatus::Failed, Bytes::new());
+        return AnswerParts::failed();
     }
     let BodyStart { pieces, next, is_whole, .. } = start;
     if is_whole {
@@ -254,7 +257,7 @@ async fn with_body(
     }
     match keep(state, peer, Chained::new(next, Some(body), None).boxed_unsync()) {
         Some(rest) => AnswerParts { status: AnswerStatus::Answered, rest, head, pieces },
-        None => AnswerParts::without_body(AnswerStatus::Failed, Bytes::new()),
+        None => AnswerParts::failed(),
     }
 }
 

@@ -30,12 +30,11 @@ pub(crate) enum ConnectionKind {
 
 impl ConnectionKind {
     /// Open connections with one peer, in both directions, of this kind. With more, the oldest is closed.
-    /// Three each are shared, and three each that are being replaced after a break that one side has not
-    /// noticed.
     const fn connections_max(self) -> usize {
         match self {
+            // Three each, and three each that are being replaced after a break that one side has not noticed.
             Self::Shared => 12,
-            // One each, and those that are being replaced.
+            // The same with one each.
             Self::Multiplexed => 4,
             Self::Exclusive => 2 * Channel::ALL.len() * PEER_EXCLUSIVE_MAX,
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::combinators::UnsyncBoxBody;
 use mlgw_common::NodeId;
+use mlgw_common::limits::PEER_STREAM_HEAD_BYTES_MAX;
 use mlgw_common::time::Instant;
 use std::net::SocketAddr;
 
@@ -56,6 +57,27 @@ pub struct StreamAnswer {
     pub head: Bytes,
     /// The body.
     pub body: PeerBody,
+}
+
+/// How the opening of a stream ended.
+pub(crate) enum StreamEnd {
+    Answered(StreamAnswer),
+    Refused(ServiceRefusal),
+    /// The head of the answer is too large.
+    Failed,
+}
+
+impl StreamEnd {
+    pub(crate) fn of(answered: Result<StreamAnswer, ServiceRefusal>) -> Self {
+        match answered {
+            Ok(answer) if answer.head.len() <= PEER_STREAM_HEAD_BYTES_MAX => Self::Answered(answer),
+            Ok(StreamAnswer { head, .. }) => {
+                tracing::error!(bytes = head.len(), "the head of an answer of a service is too large");
+                Self::Failed
+            }
+            Err(refusal) => Self::Refused(refusal),
+        }
+    }
 }
 
 /// Services of this node.

@@ -8,15 +8,12 @@ use crate::address::{AddressBook, PeerAddress};
 use crate::backoff::JoinRate;
 use crate::channel::Channel;
 use crate::config::TransportConfig;
-use crate::error::ServiceRefusal;
 use crate::handshake::{HandshakeRefusal, Hello, HelloJudge, WireVersions};
 use crate::peer::{ConnectionKind, PeerState};
 use crate::rests::{REST_OF_BODY, RestsOfBodies};
 use crate::rules::PeerRules;
-use crate::service::{IncomingStream, PeerServices, StreamAnswer};
+use crate::service::{IncomingStream, PeerServices, StreamEnd};
 use arc_swap::ArcSwap;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use mlgw_common::limits::PEER_STRANGERS_MAX;
 use mlgw_common::time::{Instant, timeout};
 use mlgw_common::{ClusterId, NodeId};
@@ -145,14 +142,11 @@ impl TransportState {
     }
 
     /// Answers a stream of a peer: with the rest of a body that waits for it, or by a service.
-    pub(crate) fn answer_stream(
-        &self,
-        stream: IncomingStream,
-    ) -> BoxFuture<'static, Result<StreamAnswer, ServiceRefusal>> {
-        match stream.service {
-            REST_OF_BODY => std::future::ready(self.rests.take(stream.peer, &stream.head)).boxed(),
-            _ => self.services.stream(stream),
-        }
+    pub(crate) async fn answer_stream(&self, stream: IncomingStream) -> StreamEnd {
+        StreamEnd::of(match stream.service {
+            REST_OF_BODY => self.rests.take(stream.peer, &stream.head),
+            _ => self.services.stream(stream).await,
+        })
     }
 
     /// State of a peer.

@@ -13,7 +13,7 @@ use crate::s3::{S3TestClient, full_body};
 /// Enough that requests share a connection.
 const READERS: usize = 24;
 /// Around the length up to which one answer has the whole body.
-const LENGTHS: [usize; 6] = [0, 1, 4_096, 65_000, 66_000, 400_000];
+const LENGTHS: [usize; 6] = [0, 1, 4_096, 16_000, 17_000, 400_000];
 /// Reads in which every reader has read every length, as a rule.
 const MORE_READS: usize = 4 * READERS * LENGTHS.len();
 

@@ -1,5 +1,6 @@
 //! Nodes for tests: a cluster with an authority, transports on loopback, and services that tests control.
 
+pub(super) use crate::body::empty_body;
 use crate::state::TransportState;
 use crate::{
     AddressBook, ClusterTransport, IncomingCall, IncomingStream, PeerAddress, PeerBody, PeerBodyError,
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _};
 use http_body::Frame;
-use http_body_util::{BodyExt as _, Empty, StreamBody};
+use http_body_util::{BodyExt as _, StreamBody};
 use mlgw_common::time::{Instant, sleep, timeout};
 use mlgw_common::{Clock as _, ClusterId, Incarnation, NodeId, SystemClock};
 use mlgw_trust::{ClusterAuthority, NodeCredentials, NodeKey, NodeStart, PeerStarts};
@@ -196,10 +197,6 @@ pub(super) fn zeros(bytes: usize, taken: Arc<AtomicUsize>) -> PeerBody {
 /// Body of one piece.
 pub(super) fn body_of(bytes: impl Into<Bytes>) -> PeerBody {
     StreamBody::new(stream::iter([Ok(Frame::data(bytes.into()))])).boxed_unsync()
-}
-
-pub(super) fn empty_body() -> PeerBody {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A cluster with an authority.
