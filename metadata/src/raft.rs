@@ -10,6 +10,7 @@ mod election_clock;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod heartbeats;
+pub(crate) mod held_commits;
 #[cfg(test)]
 pub(crate) mod in_process;
 mod last_append;

@@ -172,6 +172,8 @@ async fn a_fenced_segment_only_loses_references(options: fn(&Path) -> CatalogueO
     assert_eq!(bench.catalogue.remove_segment(two).await, in_use(), "it is referred to and not fenced");
     assert_eq!(bench.catalogue.next_segment(), Ok(SegmentId(4)));
     bench.catalogue.sync_log().unwrap();
+    let log = bench.catalogue.inner().log.facts().unwrap();
+    assert!(log.groups.iter().all(|group| group.committed == group.end), "a start applies all: {log:?}");
     bench.catalogue.shutdown().await;
 }
 

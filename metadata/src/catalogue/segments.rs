@@ -250,12 +250,15 @@ impl Catalogue {
         Ok(SegmentId(counter.unwrap_or_default().next.max(1)))
     }
 
-    /// Waits until every command applied so far survives power loss. Blocks for a sync of the log, and while
-    /// the disk is full. A sync that fails otherwise calls the fatal handler like every write of the log.
+    /// Waits until every command applied so far survives power loss, and is applied again by a start without a
+    /// leader. Blocks for a sync of the log, and while the disk is full. A sync that fails otherwise calls the fatal handler like every write of the log.
     ///
     /// # Errors
     /// If the sync failed, or the catalogue stops.
     pub fn sync_log(&self) -> Result<(), ReadError> {
+        for group in self.inner.groups.all_open() {
+            group.enqueue_committed();
+        }
         Ok(self.inner.log.sync()?)
     }
 }

@@ -7,6 +7,7 @@ use super::answering_voters::AnsweringVoters;
 use super::barrier::Barriers;
 use super::error::GroupError;
 use super::heartbeats::Heartbeats;
+use super::held_commits::NeededCommits;
 use super::last_append::LastAppend;
 use super::lease::MemberLease;
 use super::limiter::CommandLimiter;
@@ -119,6 +120,7 @@ pub(crate) struct Group {
     pub(super) answering_voters: Arc<AnsweringVoters>,
     pub(super) lone_voter: Arc<LoneVoter>,
     pub(super) member_lease: Arc<MemberLease>,
+    pub(super) needed_commits: NeededCommits,
     pub(super) vote_pause: VotePause,
     pub(super) last_append: Arc<LastAppend>,
     pub(super) watcher: Arc<dyn Watcher>,
@@ -221,6 +223,7 @@ pub(crate) fn stores(
         answering_voters: Arc::default(),
         lone_voter,
         member_lease: Arc::new(MemberLease::new(raft.config().election_timeout_max)),
+        needed_commits: NeededCommits::default(),
         vote_pause: VotePause::default(),
         last_append: Arc::default(),
         watcher,
@@ -265,9 +268,12 @@ impl Group {
         let network = RemoteNetwork { peers, group: parts.id };
         let member_lease = Arc::new(MemberLease::new(config.election_timeout_max));
         let lease = Arc::clone(&member_lease);
-        let network = MemberNetwork { network, vote_pause, member_lease: lease, heartbeats };
+        let needed_commits = NeededCommits::default();
+        let needed = needed_commits.clone();
+        let network =
+            MemberNetwork { network, vote_pause, member_lease: lease, heartbeats, needed_commits: needed };
         let group = Self::start(parts, network, config).await?;
-        let group = Self { vote_pause, member_lease, ..group };
+        let group = Self { vote_pause, member_lease, needed_commits, ..group };
         if group.effective_voters().await? == [group.node] {
             group.raft.trigger().elect(false).await.map_err(|e| StoreError(e.to_string()))?;
             group.replay_log().await?;
@@ -536,6 +542,12 @@ impl Group {
         flushed.await.map_err(|error| StoreError(error.to_string()))?
     }
 
+    /// Enqueues a write of the newest committed position: after the next sync of the log, every start and every
+    /// check of the store applies all that this member has applied.
+    pub(crate) fn enqueue_committed(&self) {
+        self.log.enqueue_committed();
+    }
+
     /// Writes the newest committed position without waiting for the next entries. A start without it waits
     /// for the leader before it applies the last entries.
     pub(crate) async fn write_committed(&self) {
@@ -594,8 +606,13 @@ mod tests {
         let second = group.log.last().unwrap();
         assert_eq!(written().await, first);
         assert_eq!(group.log.clone().read_committed().await.unwrap(), second, "also before it is written");
-        group.shutdown().await.unwrap();
+        group.enqueue_committed();
+        store.sync().unwrap();
         assert_eq!(written().await, second);
+        group.propose(command()).await.unwrap();
+        let third = group.log.last().unwrap();
+        group.shutdown().await.unwrap();
+        assert_eq!(written().await, third);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -177,9 +177,23 @@ impl GroupLog {
 
     /// Returns the write of the newest committed position, unless it was returned before.
     fn take_committed(&self) -> Option<LogWrite> {
-        let committed = self.committed.lock().take()?;
+        self.committed_write(&mut self.committed.lock())
+    }
+
+    fn committed_write(&self, committed: &mut Option<LogId>) -> Option<LogWrite> {
+        let committed = committed.take()?;
         let record = schema::encode(&log_entry::log_position(&committed));
         Some(LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record))
+    }
+
+    /// Enqueues a write of the newest committed position. The next sync of the store includes it.
+    pub(crate) fn enqueue_committed(&self) {
+        // Locked until the write is in the queue: a sync that begins afterwards includes it, whoever took it.
+        let mut committed = self.committed.lock();
+        if let Some(write) = self.committed_write(&mut committed) {
+            // The store reports a failure itself, and fails the next sync.
+            self.store.write(vec![write], Box::new(|_| ()));
+        }
     }
 
     /// Writes the newest committed position, before the group ends.
@@ -309,8 +323,10 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         I: IntoIterator<Item = RaftLogEntry> + Send,
         I::IntoIter: Send,
     {
+        // Locked until the write is in the queue, as in `enqueue_committed`.
+        let mut committed = self.committed.lock();
         let mut writes = Vec::with_capacity(2);
-        writes.extend(self.take_committed());
+        writes.extend(self.committed_write(&mut committed));
         let mut last = 0;
         let mut young = self.recent.lock();
         for entry in entries {

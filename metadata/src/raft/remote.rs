@@ -5,12 +5,15 @@
 //! votes only after its [`VotePause`].
 
 use super::heartbeats::{HEARTBEAT_MAX, Heartbeats};
+use super::held_commits::NeededCommits;
 use super::lease::MemberLease;
 use super::peers::{MemberLane, MemberPeers, PeerError};
 use super::snapshot::{Snapshot, SnapshotDir};
 use super::snapshot_sender;
 use super::vote_pause::VotePause;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, Stream};
 use mlgw_common::NodeId;
 use mlgw_common::time::Instant;
 use mlgw_formats::log_types::{RaftTypes, Vote};
@@ -20,9 +23,9 @@ use mlgw_formats::member_calls::{
 };
 use openraft::BasicNode;
 use openraft::error::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2, stream_append_sequential};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderError,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderError,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use std::sync::Arc;
@@ -47,6 +50,7 @@ pub(super) struct MemberNetwork {
     pub(super) member_lease: Arc<MemberLease>,
     /// The heartbeats of all groups of the node.
     pub(super) heartbeats: Option<Arc<Heartbeats>>,
+    pub(super) needed_commits: NeededCommits,
 }
 
 /// Connection to one other member.
@@ -55,10 +59,14 @@ pub(super) struct RemoteMember {
     vote_pause: VotePause,
     member_lease: Arc<MemberLease>,
     heartbeats: Option<Arc<Heartbeats>>,
+    needed_commits: NeededCommits,
     to: NodeId,
 }
 
 type Answered<T> = Result<T, RPCError<RaftTypes>>;
+
+/// Answers to a stream of appends.
+type AppendAnswers<'s> = Answered<BoxStream<'s, Answered<StreamAppendResult<RaftTypes>>>>;
 
 /// A failed call as openraft's error: it waits before it calls an unreachable member again.
 fn rpc_error(error: &PeerError) -> RPCError<RaftTypes> {
@@ -99,6 +107,7 @@ impl RaftNetworkFactory<RaftTypes> for MemberNetwork {
             vote_pause: self.vote_pause,
             member_lease: Arc::clone(&self.member_lease),
             heartbeats: self.heartbeats.clone(),
+            needed_commits: self.needed_commits.clone(),
             to: NodeId(target),
         }
     }
@@ -169,6 +178,14 @@ impl RaftNetworkV2<RaftTypes> for RemoteMember {
             MemberReply::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(vote.vote())),
             other => Err(misfit(other)),
         }
+    }
+
+    fn stream_append<'s, S>(&'s mut self, appends: S, option: RPCOption) -> BoxFuture<'s, AppendAnswers<'s>>
+    where
+        S: Stream<Item = AppendEntriesRequest<RaftTypes>> + Send + Unpin + 'static,
+    {
+        let held = self.needed_commits.hold(appends);
+        stream_append_sequential(self, held, option)
     }
 
     async fn vote(

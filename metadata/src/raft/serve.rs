@@ -175,7 +175,10 @@ impl Group {
         }
         let waited = mlgw_common::time::timeout(super::group::OUTCOME_WAIT, answered).await;
         Ok(match waited {
-            Ok(Ok(Ok(id))) => MemberReply::Proposed(log_position(&id)),
+            Ok(Ok(Ok(id))) => {
+                self.needed_commits.need(id.index);
+                MemberReply::Proposed(log_position(&id))
+            }
             Ok(Ok(Err(error))) => match GroupError::of_write(error) {
                 GroupError::NotLeader { leader } => declined(DeclineReason::NotLeader, leader),
                 _ => declined(DeclineReason::UnknownOutcome, None),
@@ -186,11 +189,15 @@ impl Group {
 
     /// Confirms the leadership of this member and returns the entry that a read must have applied.
     async fn serve_read_index(&self, from: NodeId, call: &ReadIndexCall) -> MemberReply {
-        if let Some(id) = self.read_index_for(from, call.vote.as_ref()).await {
-            return MemberReply::ReadIndex(log_position(&id));
-        }
-        match self.shared_read_index().await {
-            Ok(id) => MemberReply::ReadIndex(log_position(&id)),
+        let read_index = match self.read_index_for(from, call.vote.as_ref()).await {
+            Some(id) => Ok(id),
+            None => self.shared_read_index().await,
+        };
+        match read_index {
+            Ok(id) => {
+                self.needed_commits.need(id.index);
+                MemberReply::ReadIndex(log_position(&id))
+            }
             Err(error) => not_confirmed(error),
         }
     }

@@ -47,6 +47,7 @@ impl VotePause {
 
 #[cfg(test)]
 mod tests {
+    use super::super::held_commits::NeededCommits;
     use super::super::in_process::InProcess;
     use super::super::lease::MemberLease;
     use super::super::remote::{MemberNetwork, RemoteNetwork};
@@ -81,7 +82,13 @@ mod tests {
         let vote_pause = VotePause::after_start(2, Some(followed), REFUSED_MS);
         let network = RemoteNetwork { peers: InProcess::default().peers(2), group: 0 };
         let member_lease = Arc::new(MemberLease::new(REFUSED_MS));
-        let mut network = MemberNetwork { network, vote_pause, member_lease, heartbeats: None };
+        let mut network = MemberNetwork {
+            network,
+            vote_pause,
+            member_lease,
+            heartbeats: None,
+            needed_commits: NeededCommits::default(),
+        };
         let mut other = network.new_client(1, &BasicNode { addr: String::new() }).await;
         let own = Vote { leader_id: Leadership { term: 6, node_id: 2 }, committed: false };
         let request = || VoteRequest::new(own, None);

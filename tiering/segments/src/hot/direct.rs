@@ -1,4 +1,4 @@
-//! Direct I/O for appends: whole blocks from a buffer of our own, past the page cache.
+//! Direct I/O for appends and copies: whole blocks from a buffer of our own, past the page cache.
 //!
 //! A body with a segment of its own is large, and its bytes are rarely read while they would still be cached.
 //! The page cache finds, charges and writes back each page, which costs ten times the CPU time of handing the
@@ -33,8 +33,7 @@ impl DirectFile {
     /// Opens the segment file at `path` for direct writes after `begins_with`, which is its whole content.
     /// `None` if its file system does not support them.
     pub(super) fn open(path: &Path, begins_with: &[u8]) -> Option<Self> {
-        let file = regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()?;
-        Some(Self { file, blocks: DirectBlocks::new(begins_with) })
+        Some(Self { file: open_direct(path)?, blocks: DirectBlocks::new(begins_with) })
     }
 
     /// Offset in the file at which the next piece is written.
@@ -56,6 +55,33 @@ impl DirectFile {
     ) -> io::Result<()> {
         let file = &self.file;
         self.blocks.append(pieces, |blocks, at| write(file, blocks, at))
+    }
+}
+
+/// Opens an existing file for direct writes. `None` if its file system does not support them.
+pub(super) fn open_direct(path: &Path) -> Option<File> {
+    regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()
+}
+
+/// A copy of whole blocks, where direct writes accept them.
+pub(super) struct AlignedBlocks {
+    /// Longer than the blocks, so that it contains an aligned part of their length.
+    memory: Vec<u8>,
+    aligned: usize,
+}
+
+impl AlignedBlocks {
+    pub(super) fn copy_of(blocks: &[u8]) -> Self {
+        assert!(blocks.len().is_multiple_of(BLOCK), "direct writes are whole blocks");
+        let mut memory: Vec<u8> = Vec::with_capacity(blocks.len() + BLOCK);
+        let aligned = memory.as_ptr().align_offset(BLOCK);
+        memory.resize(aligned, 0);
+        memory.extend_from_slice(blocks);
+        Self { memory, aligned }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.memory[self.aligned..]
     }
 }
 
@@ -193,6 +219,15 @@ mod tests {
                 prop_assert_eq!(&file[..expected.len()], &expected[..]);
                 prop_assert!(file[expected.len()..].iter().all(|byte| *byte == 0));
             }
+        }
+    }
+
+    #[test]
+    fn a_copy_of_blocks_is_aligned() {
+        for blocks in 0..40 {
+            let bytes: Vec<u8> = (0..blocks * BLOCK).map(|at| (at % 251) as u8).collect();
+            let copy = AlignedBlocks::copy_of(&bytes);
+            assert!(copy.bytes() == bytes && copy.bytes().as_ptr().align_offset(BLOCK) == 0);
         }
     }
 

@@ -26,7 +26,7 @@ use mlgw_formats::schema::SegmentClass;
 use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
-use super::direct::{BLOCK, DirectFile};
+use super::direct::{AlignedBlocks, BLOCK, DirectFile, open_direct};
 use super::directory::{DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
 use super::file_names::{ASIDE_EXTENSION, COPYING_EXTENSION, segment_file_name};
 use super::header::header_of;
@@ -91,6 +91,13 @@ pub(super) struct SegmentDisk {
     metrics: Arc<HotCounters>,
     /// If the directory is used.
     state: Arc<DirectoryState>,
+}
+
+/// The file of a copy that has no name of a segment yet.
+pub(super) struct UnnamedCopy {
+    pub(super) file: File,
+    /// The same file for direct I/O, if its file system supports that.
+    direct: Option<File>,
 }
 
 impl SegmentDisk {
@@ -269,6 +276,33 @@ impl SegmentDisk {
         if let Err(error) = file.set_len(length) {
             tracing::debug!(segment = %id, %error, "failed to trim the padding after the end of a segment");
         }
+    }
+
+    /// Writes a part of a copy that was begun: whole blocks directly if the copy is open for that, other bytes
+    /// through the page cache.
+    pub(super) fn write_copy(
+        &self,
+        copy: &UnnamedCopy,
+        id: SegmentId,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        let direct = copy.direct.as_ref().filter(|_| offset.is_multiple_of(BLOCK as u64));
+        let (blocks, rest) = bytes.split_at(direct.map_or(0, |_| bytes.len() - bytes.len() % BLOCK));
+        if let Some(direct) = direct {
+            let aligned = AlignedBlocks::copy_of(blocks);
+            match self.write_blocks(direct, &copy.file, id, aligned.bytes(), offset) {
+                // The file system reports only now that direct I/O is not supported.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.write(&copy.file, id, &mut [IoSlice::new(blocks)], offset)?;
+                }
+                written => written?,
+            }
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.write(&copy.file, id, &mut [IoSlice::new(rest)], offset + blocks.len() as u64)
     }
 
     /// Writes all of `slices` at `offset`. After an error the content of the written range is undefined.
@@ -490,6 +524,13 @@ impl SegmentDisk {
         Ok(file)
     }
 
+    /// Like [`SegmentDisk::begin_copy`], for a copy that [`SegmentDisk::write_copy`] writes.
+    pub(super) fn begin_unnamed_copy(&self, id: SegmentId) -> io::Result<UnnamedCopy> {
+        let file = self.begin_copy(id)?;
+        let direct = self.direct_writes.then(|| open_direct(&self.copying_path(id))).flatten();
+        Ok(UnnamedCopy { file, direct })
+    }
+
     /// Gives a copy the length of the segment; bytes that are not written yet read as zeros.
     pub(super) fn set_copy_length(&self, file: &File, id: SegmentId, length: u64) -> io::Result<()> {
         match self.intercept_call(FileCall::Write, Some(id))? {
@@ -693,6 +734,27 @@ mod tests {
         assert!(disk.open_to_punch(id).is_err() && disk.remove(id).is_err());
         disk.discard_copy(id);
         assert!(disk.path(id).exists() && disk.copying_path(id).exists());
+    }
+
+    #[test]
+    fn the_parts_of_a_copy_may_begin_and_end_anywhere() {
+        let (dir, id) = (tempfile::tempdir().unwrap(), SegmentId(7));
+        let disk = disk_of(dir.path(), Identity::default());
+        let content: Vec<u8> = (0..20 * BLOCK + 77).map(|at| (at % 251) as u8).collect();
+        let whole_blocks = vec![0..8 * BLOCK, 8 * BLOCK..16 * BLOCK, 16 * BLOCK..content.len()];
+        let other_parts =
+            vec![0..100, 100..3 * BLOCK, 3 * BLOCK..3 * BLOCK + 5, 3 * BLOCK + 5..content.len()];
+        for mut parts in [whole_blocks, other_parts] {
+            for _ in 0..2 {
+                let copy = disk.begin_unnamed_copy(id).unwrap();
+                disk.set_copy_length(&copy.file, id, content.len() as u64).unwrap();
+                for part in &parts {
+                    disk.write_copy(&copy, id, &content[part.clone()], part.start as u64).unwrap();
+                }
+                assert!(std::fs::read(disk.copying_path(id)).unwrap() == content, "{parts:?}");
+                parts.reverse();
+            }
+        }
     }
 
     #[test]

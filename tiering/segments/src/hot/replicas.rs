@@ -64,7 +64,7 @@ use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::Instant;
 use mlgw_replication::{StorageNode, StorageViews};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 
 use super::compaction::Compaction;
 use super::map::BoxFuture;
@@ -72,6 +72,10 @@ use super::pace::ByteRateLimiter;
 use super::{HotTier, HotTierInner};
 use followed::FollowedReplicas;
 use progress::ReplicationCounters;
+
+/// Rate at which local files are read to verify them, as a multiple of that of copies. A copy is verified while
+/// the next one arrives, so it may take as long.
+const VERIFY_RATE_FACTOR: u64 = 2;
 
 /// Maximum number of reads of replicas by other nodes at a time. Each has up to five pieces in memory.
 const REPLICA_READS_MAX: usize = 4;
@@ -167,6 +171,9 @@ pub(super) struct Replication {
     healed: Mutex<BTreeSet<SegmentId>>,
     counters: ReplicationCounters,
     pace: ByteRateLimiter,
+    verify_pace: ByteRateLimiter,
+    /// Locked by the copy that receives bytes.
+    receiving: AsyncMutex<()>,
 }
 
 impl Replicas {
@@ -179,6 +186,8 @@ impl Replicas {
                 healed: Mutex::default(),
                 counters: ReplicationCounters::default(),
                 pace: ByteRateLimiter::default(),
+                verify_pace: ByteRateLimiter::default(),
+                receiving: AsyncMutex::default(),
             })
         });
         let reads = Arc::new(Semaphore::new(REPLICA_READS_MAX));
@@ -241,6 +250,12 @@ impl Replication {
     fn due_at(&self, bytes: u64) -> Instant {
         let rate = self.options.bytes_per_second;
         if rate == 0 { Instant::now() } else { self.pace.due_at(Instant::now(), bytes, rate) }
+    }
+
+    /// Returns the time at which `bytes` of a local file that are read to verify it are due.
+    fn verify_due_at(&self, bytes: u64) -> Instant {
+        let rate = self.options.bytes_per_second.saturating_mul(VERIFY_RATE_FACTOR);
+        if rate == 0 { Instant::now() } else { self.verify_pace.due_at(Instant::now(), bytes, rate) }
     }
 
     pub(super) fn add_suspects(&self, segments: impl IntoIterator<Item = SegmentId>) {

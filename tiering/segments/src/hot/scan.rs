@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
@@ -21,12 +22,17 @@ use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use mlgw_formats::segment_record::{
     HEAD_BYTES_MAX, HEAD_FIXED_BYTES, MAGIC, MAGIC_AT, RecordAddress, RecordHead, RecordOwner, peek_lengths,
 };
+use rustix::fs::{Advice, fadvise};
 
-/// Maximum bytes per read from the file.
+/// Maximum bytes of the file in memory, but for longer records.
 const WINDOW_BYTES: usize = 4 << 20;
 /// Bytes of the first read: a start reads only one or two records of most segments. Also the maximum of scans
 /// that skip most records, because the headers of large ones are far apart.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
+
+/// Maximum bytes per read from a disk that others use, without readahead: their reads and syncs wait for those
+/// in progress at the device. A read of this size takes less than a millisecond.
+pub(super) const SHARED_READ_BYTES: usize = 256 << 10;
 
 const _: () = assert!(HEAD_BYTES_MAX <= SMALL_WINDOW_BYTES && SMALL_WINDOW_BYTES < WINDOW_BYTES);
 
@@ -105,8 +111,9 @@ impl SegmentScan {
         self
     }
 
-    /// Makes each read from the file wait for a slot at the disk, in the background lane.
+    /// Makes each read from the file wait for a slot at the disk, in the background lane. Reads are short then.
     pub(super) fn with_disk_queue(mut self, places: DiskQueue) -> Self {
+        end_readahead(&self.window.file);
         self.window.places = Some(places);
         self
     }
@@ -268,6 +275,15 @@ fn length_at(bytes: &[u8], place: RecordAddress) -> Option<usize> {
     }
 }
 
+/// Makes the kernel read no more of a file than is asked for. Without effect on file systems that do not
+/// support it.
+pub(super) fn end_readahead(file: &File) {
+    // The read of a header may have begun a readahead, which a marked page continues through the whole file.
+    let begin = NonZeroU64::new(SHARED_READ_BYTES as u64);
+    let _ = fadvise(file, 0, None, Advice::Random);
+    let _ = fadvise(file, 0, begin, Advice::DontNeed);
+}
+
 /// A range of the file in memory.
 struct ScanWindow {
     file: File,
@@ -298,34 +314,48 @@ impl ScanWindow {
         let kept = held.map_or(0, |from| self.bytes.len().saturating_sub(from));
         self.bytes.drain(..self.bytes.len() - kept);
         self.start = offset;
-        let (begin, missing) = (offset + kept as u64, (fill - kept) as u64);
-        if let Some(before_read) = &mut self.before_read {
-            before_read(&self.file, begin, missing)?;
-        }
-        let _place = self.places.as_ref().map(|places| places.acquire_blocking(Lane::Background, missing));
         self.bytes.resize(fill, 0);
-        let mut filled = kept;
-        while filled < fill {
-            match self.file.read_at(&mut self.bytes[filled..], offset + filled as u64) {
-                Ok(0) => break,
+        self.read_rest(kept)?;
+        self.read_bytes += (self.bytes.len() - kept) as u64;
+        Ok(&self.bytes[..self.bytes.len().min(length)])
+    }
+
+    /// Reads the bytes of the window after the first `filled`. It ends where the file ends, or at an error.
+    fn read_rest(&mut self, mut filled: usize) -> io::Result<()> {
+        let read = loop {
+            if filled == self.bytes.len() {
+                break Ok(());
+            }
+            match self.read_piece(filled) {
+                Ok(0) => break Ok(()),
                 Ok(more) => filled += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.bytes.truncate(filled);
-                    return Err(error);
-                }
+                Err(error) => break Err(error),
             }
-        }
+        };
         self.bytes.truncate(filled);
-        self.read_bytes += (filled - kept) as u64;
-        Ok(&self.bytes[..filled.min(length)])
+        read
+    }
+
+    /// Reads once after the first `filled` bytes, as much as one read may.
+    fn read_piece(&mut self, filled: usize) -> io::Result<usize> {
+        let bytes_max = if self.places.is_some() { SHARED_READ_BYTES } else { usize::MAX };
+        let (at, bytes) = (self.start + filled as u64, bytes_max.min(self.bytes.len() - filled));
+        if let Some(before_read) = &mut self.before_read {
+            before_read(&self.file, at, bytes as u64)?;
+        }
+        let places = self.places.as_ref();
+        let _place = places.map(|places| places.acquire_blocking(Lane::Background, bytes as u64));
+        self.file.read_at(&mut self.bytes[filled..filled + bytes], at)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SMALL_WINDOW_BYTES, ScanSummary, SegmentScan, WINDOW_BYTES};
+    use super::{SHARED_READ_BYTES, SMALL_WINDOW_BYTES, ScanSummary, SegmentScan, WINDOW_BYTES};
+    use crate::fair::DiskQueue;
     use mlgw_common::ids::{SegmentId, SegmentSeed};
+    use rustix::fs::Advice;
     use std::io::Write as _;
     use std::os::unix::fs::FileExt as _;
 
@@ -345,6 +375,35 @@ mod tests {
             length = length * 3 % 400_000 + 1;
         }
         assert_eq!(scan.read_bytes(), content.len() as u64);
+    }
+
+    /// Bytes that this thread made the disk read.
+    fn bytes_from_disk() -> usize {
+        let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let line = io.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        line.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn reads_from_a_shared_disk_are_short_and_read_nothing_ahead() {
+        let content: Vec<u8> = (0..16_u32 << 20).map(|at| (at % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let before = bytes_from_disk();
+        // As by the check of its header.
+        file.read_exact_at(&mut [0; 64], 0).unwrap();
+        let scan = SegmentScan::new(file, SegmentId(1), SegmentSeed::default(), 0).unwrap();
+        let short = |_: &_, _, bytes| {
+            assert!(bytes <= SHARED_READ_BYTES as u64);
+            Ok(())
+        };
+        let mut scan = scan.with_disk_queue(DiskQueue::new(1)).with_throttle(Box::new(short));
+        let read = 4 * SHARED_READ_BYTES + 1;
+        assert!(scan.window.bytes_at(0, read).unwrap() == &content[..read]);
+        let from_disk = bytes_from_disk() - before;
+        assert!(from_disk <= 5 * SHARED_READ_BYTES, "{from_disk} bytes for {read}");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The file of a copy that is being made, and the local file that it may replace.
 //!
-//! The copy has a name of its own until it is finished. Everything written to it is remembered by checksum.
-//! The copy is verified as it is on the disk: it is synced, dropped from the page cache and scanned.
+//! The copy has a name of its own until it is finished. Its blocks are written with direct I/O, because the
+//! sync of what the page cache gathers would delay the syncs of clients. Everything written to it is
+//! remembered by checksum. The copy is verified as it is on the disk: it is synced, dropped from the page
+//! cache and scanned, at a rate of its own.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use crate::fair::Lane;
 use crate::flash::FlashWriteCause;
 use crate::hot::HotTierInner;
 use crate::hot::compaction::{MoveStepError, blocking};
+use crate::hot::file::UnnamedCopy;
 use crate::hot::placing::stoppable_wait::wait;
 use crate::hot::scan::SegmentScan;
 
@@ -84,8 +87,9 @@ fn damaged_ranges(
     home: ReplicaHome,
     record: &SegmentRecord,
 ) -> io::Result<Vec<Range<u64>>> {
-    let stops = inner.clone();
-    let before = move |_: &File, _: u64, _: u64| wait(&stops, Instant::now());
+    let (stops, replication) = (inner.clone(), inner.replicas.replication());
+    let due_at = move |bytes| replication.as_ref().map_or_else(Instant::now, |of| of.verify_due_at(bytes));
+    let before = move |_: &File, _: u64, bytes: u64| wait(&stops, due_at(bytes));
     let scan = SegmentScan::new(file.try_clone()?, record.segment_id(), record.seed(), 0)?;
     let scan = scan.with_disk_queue(home.queue(inner).clone()).with_throttle(Box::new(before));
     let damaged = scan.damaged_ranges(record.length)?;
@@ -119,7 +123,7 @@ pub(super) struct CopyFile {
     pub(super) inner: Arc<HotTierInner>,
     record: SegmentRecord,
     home: ReplicaHome,
-    file: Arc<File>,
+    copy: Arc<UnnamedCopy>,
     own: Option<ExaminedFile>,
     length: u64,
     /// Ranges up to the sealed length that are not verified.
@@ -144,7 +148,7 @@ impl CopyFile {
             inner: inner.clone(),
             record: record.clone(),
             home,
-            file: Arc::new(home.disk(inner).begin_copy(record.segment_id())?),
+            copy: Arc::new(home.disk(inner).begin_unnamed_copy(record.segment_id())?),
             own,
             length,
             damaged: std::iter::once(0..record.length).collect(),
@@ -152,7 +156,7 @@ impl CopyFile {
             unsynced_bytes: 0,
             is_finished: false,
         };
-        home.disk(inner).set_copy_length(&copy.file, record.segment_id(), length)?;
+        home.disk(inner).set_copy_length(&copy.copy.file, record.segment_id(), length)?;
         Ok(copy)
     }
 
@@ -188,7 +192,7 @@ impl CopyFile {
 
     async fn copy_own_ranges(&mut self, ranges: Vec<Range<u64>>) -> Result<(), MoveStepError> {
         let Some(own) = &self.own else { return Ok(()) };
-        let (inner, from, to) = (self.inner.clone(), own.file.clone(), self.file.clone());
+        let (inner, from, to) = (self.inner.clone(), own.file.clone(), self.copy.clone());
         let (home, segment) = (self.home, self.record.segment_id());
         let written = blocking(move || {
             let (mut written, mut unsynced_bytes) = (Vec::new(), 0);
@@ -203,7 +207,7 @@ impl CopyFile {
                 written.push(WrittenWindow::new(window.start, &bytes));
                 unsynced_bytes += bytes.len() as u64;
                 if unsynced_bytes >= PIECE_BYTES {
-                    home.disk(&inner).sync_always(&to, segment)?;
+                    home.disk(&inner).sync_always(&to.file, segment)?;
                     unsynced_bytes = 0;
                 }
             }
@@ -224,12 +228,12 @@ impl CopyFile {
         if is_sync_due {
             self.unsynced_bytes = 0;
         }
-        let (inner, file) = (self.inner.clone(), self.file.clone());
+        let (inner, copy) = (self.inner.clone(), self.copy.clone());
         let (home, segment) = (self.home, self.record.segment_id());
         blocking(move || {
-            write_window(&inner, home, &file, segment, at, &bytes)?;
+            write_window(&inner, home, &copy, segment, at, &bytes)?;
             if is_sync_due {
-                home.disk(&inner).sync_always(&file, segment)?;
+                home.disk(&inner).sync_always(&copy.file, segment)?;
             }
             Ok(())
         })
@@ -243,17 +247,17 @@ impl CopyFile {
 
     /// Syncs the copy, reads it back from the disk, and finds the ranges that are not intact.
     pub(super) async fn verify(&mut self) -> Result<(), MoveStepError> {
-        let (inner, file, record) = (self.inner.clone(), self.file.clone(), self.record.clone());
+        let (inner, copy, record) = (self.inner.clone(), self.copy.clone(), self.record.clone());
         let (home, length) = (self.home, self.length);
         self.unsynced_bytes = 0;
         self.damaged = blocking(move || {
-            let segment = record.segment_id();
+            let (segment, file) = (record.segment_id(), &copy.file);
             {
                 let _slot = home.queue(&inner).acquire_blocking(Lane::Background, 0);
-                home.disk(&inner).sync_always(&file, segment)?;
+                home.disk(&inner).sync_always(file, segment)?;
             }
-            home.disk(&inner).drop_cache(&file, segment, 0..length)?;
-            Ok(damaged_ranges(&inner, &file, home, &record)?)
+            home.disk(&inner).drop_cache(file, segment, 0..length)?;
+            Ok(damaged_ranges(&inner, file, home, &record)?)
         })
         .await?;
         Ok(())
@@ -264,11 +268,11 @@ impl CopyFile {
     pub(super) async fn check_written(&self) -> Result<(), MoveStepError> {
         let is_damaged = |window: &&WrittenWindow| self.damaged.iter().any(|range| window.overlaps(range));
         let windows: Vec<WrittenWindow> = self.written.iter().filter(is_damaged).cloned().collect();
-        let (file, segment) = (self.file.clone(), self.record.segment_id());
+        let (copy, segment) = (self.copy.clone(), self.record.segment_id());
         blocking(move || {
             for WrittenWindow { range, sum } in windows {
                 let mut bytes = vec![0; (range.end - range.start) as usize];
-                file.read_exact_at(&mut bytes, range.start)?;
+                copy.file.read_exact_at(&mut bytes, range.start)?;
                 if crc32c(&bytes) != sum {
                     let what = format!("the copy of segment {segment} differs at {}", range.start);
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
@@ -282,13 +286,13 @@ impl CopyFile {
     /// Gives the copy its final name, durably, in place of the local file if there is one.
     pub(super) async fn finish(mut self) -> Result<(), MoveStepError> {
         let own_bytes = self.own.as_ref().map(|own| own.bytes);
-        let (inner, file) = (self.inner.clone(), self.file.clone());
+        let (inner, copy) = (self.inner.clone(), self.copy.clone());
         let (home, segment) = (self.home, self.record.segment_id());
         blocking(move || {
             let disk = home.disk(&inner);
             let named = match own_bytes {
-                Some(_) => disk.replace_by_copy(&file, segment),
-                None => disk.finish_copy(&file, segment),
+                Some(_) => disk.replace_by_copy(&copy.file, segment),
+                None => disk.finish_copy(&copy.file, segment),
             };
             // After an error as well: the file under the name may be another already.
             inner.reader.invalidate(segment);
@@ -320,14 +324,14 @@ fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 fn write_window(
     inner: &HotTierInner,
     home: ReplicaHome,
-    file: &File,
+    copy: &UnnamedCopy,
     segment: SegmentId,
     at: u64,
     bytes: &[u8],
 ) -> io::Result<()> {
     let size = bytes.len() as u64;
     let _slot = home.queue(inner).acquire_blocking(Lane::Background, size);
-    home.disk(inner).write(file, segment, &mut [IoSlice::new(bytes)], at)?;
+    home.disk(inner).write_copy(copy, segment, bytes, at)?;
     if home == ReplicaHome::Hot {
         inner.shared.flash.record_write(FlashWriteCause::Client, size);
     }

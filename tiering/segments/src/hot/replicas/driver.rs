@@ -1,4 +1,4 @@
-//! Carries out the decisions about the copies on this node, one after the other.
+//! Carries out the decisions about the copies on this node, a few at a time.
 //!
 //! Each pass marks local replicas in which damage was found, reads all records, and carries out the tasks
 //! that follow from them; then the sweep removes redundant files. A task claims its segment, as compaction
@@ -12,9 +12,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::{Instant, doubled_wait};
 use mlgw_formats::cluster_version::REPLICATION_CLUSTER_VERSION;
@@ -23,6 +26,7 @@ use mlgw_metadata::{Catalogue, ProposeError};
 use mlgw_replication::{
     COPIES, RepairInput, RepairKind, RepairTask, StorageViews, next_tasks, wanted_copies,
 };
+use parking_lot::Mutex;
 
 use super::Replication;
 use super::fetch::{CopyPlan, ReplicaCopy, copy_replica};
@@ -44,6 +48,8 @@ const PASS_INTERVAL: Duration = Duration::from_secs(2);
 const PASS_PAUSE_FACTOR: u32 = 20;
 /// Maximum duration of the tasks of a pass; after it the next pass reads all records again.
 const PASS_MAX: Duration = Duration::from_secs(5);
+/// Tasks at a time: one copy is verified while the bytes of the next one arrive. They share the rate.
+const TASKS_AT_ONCE: usize = 2;
 /// Maximum number of tasks per pass.
 const TASKS_MAX: usize = 64;
 /// Pause after the first failure of a task; doubled after each further one.
@@ -111,7 +117,7 @@ struct TaskBackoff {
     due: Instant,
 }
 
-/// The result of a task that did not fail.
+/// The result of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskEnd {
     /// The record was changed.
@@ -120,16 +126,20 @@ enum TaskEnd {
     Claimed,
     /// The record has changed since the decision.
     Outdated,
+    /// It is repeated later.
+    Failed,
+    /// The pass has taken too long: the next one decides anew.
+    Deferred,
 }
 
 /// The driver of the copies of this node.
 #[derive(Default)]
 struct ReplicaDriver {
-    backoff: HashMap<SegmentId, TaskBackoff>,
+    backoff: Mutex<HashMap<SegmentId, TaskBackoff>>,
     /// Copies of this process that no record lists yet, because another node was faster.
-    verified: HashMap<SegmentId, ReplicaCopy>,
+    verified: Mutex<HashMap<SegmentId, ReplicaCopy>>,
     /// Segments with damage that no replica can heal, and the time at which that was found.
-    damaged: HashMap<SegmentId, Instant>,
+    damaged: Mutex<HashMap<SegmentId, Instant>>,
     sweep: ReplicaSweep,
 }
 
@@ -146,7 +156,7 @@ impl ReplicaDriver {
         let PassContext { inner, catalogue, replication, views } = context;
         let sweep = SweepContext { inner, catalogue, replication, views, wanted_copies };
         for removed in self.sweep.run(&sweep, &recorded).await? {
-            self.verified.remove(&removed);
+            self.verified.lock().remove(&removed);
         }
         self.sweep.add_listed(changed);
         let longest = if has_more { least } else { PASS_INTERVAL.max(least) };
@@ -155,12 +165,14 @@ impl ReplicaDriver {
 
     /// Reads the records and returns them with the tasks that follow from them.
     async fn decide(
-        &mut self,
+        &self,
         context: &PassContext<'_>,
     ) -> Result<(RecordedSegments, Vec<RepairTask>), MoveStepError> {
         let now = Instant::now();
-        let busy: BTreeSet<SegmentId> =
-            self.backoff.iter().filter(|(_, failed)| failed.due > now).map(|(segment, _)| *segment).collect();
+        let busy: BTreeSet<SegmentId> = {
+            let backoff = self.backoff.lock();
+            backoff.iter().filter(|(_, failed)| failed.due > now).map(|(segment, _)| *segment).collect()
+        };
         let (inner, catalogue) = (context.inner.clone(), context.catalogue.clone());
         let nodes = context.views.clone();
         let decided = blocking(move || {
@@ -177,44 +189,70 @@ impl ReplicaDriver {
             Ok((recorded, tasks))
         });
         let (recorded, tasks) = decided.await?;
-        self.backoff.retain(|segment, _| recorded.contains(*segment));
-        self.verified.retain(|segment, _| recorded.contains(*segment));
+        self.backoff.lock().retain(|segment, _| recorded.contains(*segment));
+        self.verified.lock().retain(|segment, _| recorded.contains(*segment));
         Ok((recorded, tasks))
     }
 
     /// Carries out tasks for a limited time. Returns true if there is more to do immediately.
     async fn carry_out_all(
-        &mut self,
+        &self,
         context: &PassContext<'_>,
         tasks: Vec<RepairTask>,
     ) -> Result<bool, MoveStepError> {
-        let (begun, is_full) = (Instant::now(), tasks.len() >= TASKS_MAX);
-        let (mut has_progress, mut is_outdated) = (false, false);
-        for task in tasks {
-            if context.inner.compaction.is_stopped() {
-                return Err(MoveStepError::Stopping);
-            }
-            if begun.elapsed() > PASS_MAX {
-                return Ok(true);
-            }
-            match self.carry_out(context, &task).await {
-                Ok(TaskEnd::Claimed) => {}
-                Ok(end) => {
-                    self.backoff.remove(&task.segment);
-                    has_progress |= end == TaskEnd::Done;
-                    is_outdated |= end == TaskEnd::Outdated;
-                }
-                Err(_) if context.inner.compaction.is_stopped() => return Err(MoveStepError::Stopping),
-                Err(error) => self.retry_later(context, &task, &error),
+        let (until, is_full) = (Instant::now() + PASS_MAX, tasks.len() >= TASKS_MAX);
+        let carried_out = stream::iter(tasks).map(|task| self.carry_out_until(context, task, until));
+        let mut ends = pin!(carried_out.buffer_unordered(TASKS_AT_ONCE));
+        let (mut has_progress, mut has_more) = (false, false);
+        while let Some(end) = ends.next().await {
+            match end? {
+                TaskEnd::Done => has_progress = true,
+                TaskEnd::Outdated | TaskEnd::Deferred => has_more = true,
+                TaskEnd::Claimed | TaskEnd::Failed => {}
             }
         }
-        Ok(is_outdated || (is_full && has_progress))
+        Ok(has_more || (is_full && has_progress))
     }
 
-    fn retry_later(&mut self, context: &PassContext<'_>, task: &RepairTask, error: &MoveStepError) {
+    /// Carries out a task unless it is too late for that, and repeats it later if it fails.
+    ///
+    /// # Errors
+    /// Only when the tier stops.
+    async fn carry_out_until(
+        &self,
+        context: &PassContext<'_>,
+        task: RepairTask,
+        until: Instant,
+    ) -> Result<TaskEnd, MoveStepError> {
+        if context.inner.compaction.is_stopped() {
+            return Err(MoveStepError::Stopping);
+        }
+        if Instant::now() > until {
+            return Ok(TaskEnd::Deferred);
+        }
+        let end = self.carry_out(context, &task).await;
+        if context.inner.compaction.is_stopped() && end.is_err() {
+            return Err(MoveStepError::Stopping);
+        }
+        match end {
+            Ok(end) => {
+                if end != TaskEnd::Claimed {
+                    self.backoff.lock().remove(&task.segment);
+                }
+                Ok(end)
+            }
+            Err(error) => {
+                self.retry_later(context, &task, &error);
+                Ok(TaskEnd::Failed)
+            }
+        }
+    }
+
+    fn retry_later(&self, context: &PassContext<'_>, task: &RepairTask, error: &MoveStepError) {
         count(&context.replication.counters.failed_tasks, 1);
         let now = Instant::now();
-        let failed = self.backoff.entry(task.segment).or_insert(TaskBackoff { failures: 0, due: now });
+        let mut backoff = self.backoff.lock();
+        let failed = backoff.entry(task.segment).or_insert(TaskBackoff { failures: 0, due: now });
         failed.failures += 1;
         failed.due = now + doubled_wait(failed.failures, RETRY_MS_MIN, RETRY_MS_MAX);
         tracing::warn!(segment = %task.segment, kind = ?task.kind, failed.failures, %error,
@@ -222,7 +260,7 @@ impl ReplicaDriver {
     }
 
     async fn carry_out(
-        &mut self,
+        &self,
         context: &PassContext<'_>,
         task: &RepairTask,
     ) -> Result<TaskEnd, MoveStepError> {
@@ -250,22 +288,22 @@ impl ReplicaDriver {
 
     /// Adds a replica of this node to the record.
     async fn copy(
-        &mut self,
+        &self,
         context: &PassContext<'_>,
         record: &SegmentRecord,
         sources: &[NodeId],
     ) -> Result<(), MoveStepError> {
         let (inner, segment) = (context.inner, record.segment_id());
-        let verified = self.verified.get(&segment).filter(|copied| copied.home.has_file(inner, segment));
-        let copied = match verified {
-            Some(copied) => *copied,
+        let verified = self.verified.lock().get(&segment).copied();
+        let copied = match verified.filter(|copied| copied.home.has_file(inner, segment)) {
+            Some(copied) => copied,
             None => self.fetch(context, record, sources).await?,
         };
-        self.verified.insert(segment, copied);
+        self.verified.lock().insert(segment, copied);
         let own = Replica { is_suspect: copied.is_partial, ..copied.home.replica(inner) };
         let replicas = replicas_with(record, own);
         context.catalogue.set_replicas(segment, record.changes, replicas).await?;
-        self.verified.remove(&segment);
+        self.verified.lock().remove(&segment);
         self.remember_damage(segment, copied);
         count(&context.replication.counters.copied_segments, 1);
         tracing::debug!(%segment, "copied a segment from another node");
@@ -274,7 +312,7 @@ impl ReplicaDriver {
 
     /// Heals the local replica and clears its mark.
     async fn heal(
-        &mut self,
+        &self,
         context: &PassContext<'_>,
         record: &SegmentRecord,
         sources: &[NodeId],
@@ -297,7 +335,7 @@ impl ReplicaDriver {
     /// Removes the local replica from the record; the sweep removes its file. The owner keeps its replica and
     /// heals it: the record names it as the node that appends, compacts and moves.
     async fn drop_replica(
-        &mut self,
+        &self,
         context: &PassContext<'_>,
         record: &SegmentRecord,
     ) -> Result<(), MoveStepError> {
@@ -324,7 +362,7 @@ impl ReplicaDriver {
     ) -> Result<ReplicaCopy, MoveStepError> {
         let PassContext { inner, replication, views, .. } = context;
         let others = views.all().iter().map(|node| node.node).filter(|node| *node != inner.node);
-        let failures = self.backoff.get(&record.segment_id()).map_or(0, |failed| failed.failures);
+        let failures = self.backoff.lock().get(&record.segment_id()).map_or(0, |failed| failed.failures);
         let plan = CopyPlan {
             record,
             sources,
@@ -336,21 +374,21 @@ impl ReplicaDriver {
         Ok(copied)
     }
 
-    fn remember_damage(&mut self, segment: SegmentId, copy: ReplicaCopy) {
+    fn remember_damage(&self, segment: SegmentId, copy: ReplicaCopy) {
         if copy.damaged_bytes > 0 {
-            self.damaged.insert(segment, Instant::now());
+            self.damaged.lock().insert(segment, Instant::now());
         }
     }
 
     /// Marks the local replicas of suspicious segments in their records.
-    async fn mark_suspects(&mut self, context: &PassContext<'_>) -> Result<(), MoveStepError> {
-        self.damaged.retain(|_, found| found.elapsed() < DAMAGED_PAUSE);
+    async fn mark_suspects(&self, context: &PassContext<'_>) -> Result<(), MoveStepError> {
+        self.damaged.lock().retain(|_, found| found.elapsed() < DAMAGED_PAUSE);
         context.replication.add_suspects(context.inner.reader.take_unreadable());
         let suspects = std::mem::take(&mut *context.replication.suspects.lock());
         let (begun, mut is_refused) = (Instant::now(), false);
         for segment in suspects {
             // The next pass continues. Without a leader no other mark is accepted either.
-            if self.damaged.contains_key(&segment) || is_refused || begun.elapsed() > PASS_MAX {
+            if self.damaged.lock().contains_key(&segment) || is_refused || begun.elapsed() > PASS_MAX {
                 context.replication.add_suspects([segment]);
                 continue;
             }

@@ -157,8 +157,11 @@ impl ReplicaFetch<'_> {
         self.copy.verify().await
     }
 
-    /// Reads the ranges that are not verified from a node. Returns the fault that ended it, if any.
+    /// Reads the ranges that are not verified from a node, when no other copy receives bytes. Returns the
+    /// fault that ended it, if any.
     async fn read_peer(&mut self, node: NodeId) -> Result<Option<io::Error>, MoveStepError> {
+        // With the whole rate each. Two at half of it would also be verified at the same time.
+        let _turn = self.replication.receiving.lock().await;
         for range in self.copy.damaged.clone() {
             if let Some(fault) = self.read_range(node, range).await? {
                 tracing::debug!(segment = %self.plan.record.segment_id(), %node, %fault, "reading a replica");

@@ -35,10 +35,11 @@ use crate::fair::{DiskQueue, Lane};
 use crate::hot::compaction::Compaction;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::map::SegmentLocation;
+use crate::hot::scan::{SHARED_READ_BYTES, end_readahead};
 use crate::hot::{HotTier, HotTierInner};
 
 /// Bytes per read and per piece.
-const PIECE_BYTES: u64 = 256 << 10;
+const PIECE_BYTES: u64 = SHARED_READ_BYTES as u64;
 /// Pieces that are read ahead of their receiver.
 const PIECES_AHEAD: usize = 4;
 
@@ -167,7 +168,10 @@ impl ReplicaReading {
         let failed = |error: &io::Error| record_unreadable(self.replication.as_deref(), segment, error);
         let opened = tokio::task::spawn_blocking(move || dirs.open_verified(segment, &place)).await;
         let file = match opened.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
-            Ok(file) => Arc::new(file),
+            Ok(file) => {
+                end_readahead(&file);
+                Arc::new(file)
+            }
             // A failure to send means that the receiver was dropped.
             Err(error) => {
                 failed(&error);

@@ -1,0 +1,185 @@
+//! Appends that only announce a commit: they wait a moment for the next entries, which announce it as well.
+//!
+//! openraft sends every follower an append without entries as soon as an entry is committed. With one client
+//! that is a second call for each command, beside the next command of the same client. So such an append
+//! waits up to [`HOLD_MAX`] for a later one, which then replaces it. It is sent at once if a follower waits
+//! for the commit ([`NeededCommits`]), and if it may be more than an announcement: only the first append of a
+//! stream tells a leader what its follower has.
+//!
+//! A follower that applies an entry later serves no older reads: a read waits for the entry that its leader
+//! names. openraft takes the time of an append before the append waits, so no lease counts the wait. Nothing
+//! is stored here.
+
+use futures_util::stream::{self, Stream, StreamExt as _};
+use mlgw_common::time::{Instant, sleep_until};
+use mlgw_formats::log_types::{LogId, RaftTypes};
+use openraft::raft::AppendEntriesRequest;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Longest time that an announcement waits. The next command of one client comes within a few milliseconds.
+const HOLD_MAX: Duration = Duration::from_millis(5);
+
+type Append = AppendEntriesRequest<RaftTypes>;
+
+/// The last entry of a group for whose commit a follower waits. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NeededCommits(watch::Sender<u64>);
+
+impl NeededCommits {
+    /// Records that a follower waits until it may apply the entry `index`.
+    pub(super) fn need(&self, index: u64) {
+        self.0.send_if_modified(|needed| {
+            let is_later = index > *needed;
+            *needed = index.max(*needed);
+            is_later
+        });
+    }
+
+    /// The appends of one stream to a follower, in order, without the announcements that a later append
+    /// replaced. Each one must be read after the one before has succeeded.
+    pub(super) fn hold<S>(&self, appends: S) -> impl Stream<Item = Append> + Send + Unpin + 'static
+    where
+        S: Stream<Item = Append> + Send + Unpin + 'static,
+    {
+        let stream = HeldStream { appends: Some(appends), needed: self.0.subscribe(), succeeded: None };
+        Box::pin(stream::unfold(stream, HeldStream::next))
+    }
+}
+
+struct HeldStream<S> {
+    /// `None` after its end.
+    appends: Option<S>,
+    needed: watch::Receiver<u64>,
+    /// The last entry of the append before, which its follower has; `None` before the first append.
+    succeeded: Option<Option<LogId>>,
+}
+
+impl<S: Stream<Item = Append> + Unpin> HeldStream<S> {
+    async fn next(mut self) -> Option<(Append, Self)> {
+        let mut append = self.appends.as_mut()?.next().await?;
+        let until = Instant::now() + HOLD_MAX;
+        while self.only_announces(&append)
+            && let Some(appends) = &mut self.appends
+        {
+            let commit = append.leader_commit.map_or(0, |id| id.index);
+            tokio::select! {
+                biased;
+                later = appends.next() => match later {
+                    Some(later) => append = later,
+                    None => self.appends = None,
+                },
+                // An error means that the group has ended.
+                _ = self.needed.wait_for(|needed| *needed >= commit) => break,
+                () = sleep_until(until) => break,
+            }
+        }
+        self.succeeded = Some(append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id));
+        Some((append, self))
+    }
+
+    fn only_announces(&self, append: &Append) -> bool {
+        append.entries.is_empty() && self.succeeded == Some(append.prev_log_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Append, HOLD_MAX, NeededCommits};
+    use futures_util::FutureExt as _;
+    use futures_util::stream::{Stream, StreamExt as _, poll_fn};
+    use mlgw_common::time::{Instant, sleep};
+    use mlgw_formats::log_types::{Leadership, LogId, RaftLogEntry, Vote};
+    use openraft::EntryPayload;
+    use std::time::Duration;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+    const LEADERSHIP: Leadership = Leadership { term: 1, node_id: 1 };
+
+    fn id(index: u64) -> LogId {
+        LogId { leader_id: LEADERSHIP, index }
+    }
+
+    /// An append after the entry `previous` up to the entry `last`.
+    fn append(previous: u64, last: u64, committed: u64) -> Append {
+        let entry = |index| RaftLogEntry { log_id: id(index), payload: EntryPayload::Blank };
+        Append {
+            vote: Vote { leader_id: LEADERSHIP, committed: true },
+            prev_log_id: Some(id(previous)),
+            entries: (previous + 1..=last).map(entry).collect(),
+            leader_commit: Some(id(committed)),
+        }
+    }
+
+    /// The arguments of [`append`].
+    fn indexes(append: &Append) -> [u64; 3] {
+        let previous = append.prev_log_id.unwrap().index;
+        let last = previous + append.entries.len() as u64;
+        [previous, last, append.leader_commit.unwrap().index]
+    }
+
+    /// A stream of appends, held until followers need their commits.
+    fn held(needed: &NeededCommits) -> (UnboundedSender<Append>, impl Stream<Item = [u64; 3]> + Unpin) {
+        let (sender, mut appends) = unbounded_channel();
+        let held = needed.hold(poll_fn(move |cx| appends.poll_recv(cx)));
+        (sender, held.map(|append| indexes(&append)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_announcement_is_replaced_by_the_next_entries() {
+        let (sender, mut held) = held(&NeededCommits::default());
+        sender.send(append(6, 7, 6)).unwrap();
+        assert_eq!(held.next().await, Some([6, 7, 6]));
+        sender.send(append(7, 7, 7)).unwrap();
+        assert_eq!(held.next().now_or_never(), None, "it waits");
+        sender.send(append(7, 8, 7)).unwrap();
+        assert_eq!(held.next().now_or_never(), Some(Some([7, 8, 7])));
+        sender.send(append(8, 8, 8)).unwrap();
+        drop(sender);
+        assert_eq!(held.next().now_or_never(), Some(Some([8, 8, 8])), "none follows");
+        assert_eq!(held.next().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_announcement_does_not_wait_longer_for_later_ones() {
+        let (sender, mut held) = held(&NeededCommits::default());
+        sender.send(append(6, 9, 6)).unwrap();
+        held.next().await.unwrap();
+        let begun = Instant::now();
+        let announcing = async {
+            for committed in 7..=9 {
+                sender.send(append(9, 9, committed)).unwrap();
+                sleep(HOLD_MAX / 4).await;
+            }
+        };
+        let (sent, ()) = tokio::join!(held.next(), announcing);
+        assert_eq!((sent, begun.elapsed()), (Some([9, 9, 9]), HOLD_MAX));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_that_a_follower_needs_is_announced_at_once() {
+        let needed = NeededCommits::default();
+        let (sender, mut held) = held(&needed);
+        sender.send(append(6, 7, 6)).unwrap();
+        held.next().await.unwrap();
+        sender.send(append(7, 7, 7)).unwrap();
+        needed.need(6);
+        assert_eq!(held.next().now_or_never(), None, "it needs an earlier entry");
+        needed.need(7);
+        assert_eq!(held.next().now_or_never(), Some(Some([7, 7, 7])));
+        sender.send(append(7, 7, 7)).unwrap();
+        needed.need(2);
+        assert_eq!(held.next().now_or_never(), Some(Some([7, 7, 7])), "also if it was needed before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_append_that_finds_out_what_a_follower_has_does_not_wait() {
+        let (sender, mut held) = held(&NeededCommits::default());
+        let begun = Instant::now();
+        for (previous, committed) in [(3, 3), (5, 5)] {
+            sender.send(append(previous, previous, committed)).unwrap();
+            assert_eq!(held.next().await, Some([previous, previous, committed]));
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+}
