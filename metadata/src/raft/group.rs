@@ -542,8 +542,8 @@ impl Group {
         flushed.await.map_err(|error| StoreError(error.to_string()))?
     }
 
-    /// Enqueues a write of the newest committed position: after the next sync of the log, every start and every
-    /// check of the store applies all that this member has applied.
+    /// Enqueues a write of the newest committed position: after the next sync of the log, every start and
+    /// every check of the store applies all that this member has applied.
     pub(crate) fn enqueue_committed(&self) {
         self.log.enqueue_committed();
     }

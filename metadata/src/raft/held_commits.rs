@@ -38,7 +38,7 @@ impl NeededCommits {
 
     /// The appends of one stream to a follower, in order, without the announcements that a later append
     /// replaced. Each one must be read after the one before has succeeded.
-    pub(super) fn hold<S>(&self, appends: S) -> impl Stream<Item = Append> + Send + Unpin + 'static
+    pub(super) fn hold<S>(&self, appends: S) -> impl Stream<Item = Append> + Send + Unpin + use<S>
     where
         S: Stream<Item = Append> + Send + Unpin + 'static,
     {
@@ -119,7 +119,9 @@ mod tests {
     }
 
     /// A stream of appends, held until followers need their commits.
-    fn held(needed: &NeededCommits) -> (UnboundedSender<Append>, impl Stream<Item = [u64; 3]> + Unpin) {
+    fn held(
+        needed: &NeededCommits,
+    ) -> (UnboundedSender<Append>, impl Stream<Item = [u64; 3]> + Unpin + use<>) {
         let (sender, mut appends) = unbounded_channel();
         let held = needed.hold(poll_fn(move |cx| appends.poll_recv(cx)));
         (sender, held.map(|append| indexes(&append)))

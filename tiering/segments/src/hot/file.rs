@@ -278,8 +278,8 @@ impl SegmentDisk {
         }
     }
 
-    /// Writes a part of a copy that was begun: whole blocks directly if the copy is open for that, other bytes
-    /// through the page cache.
+    /// Writes a part of a copy that was begun: whole blocks directly if the copy is open for that, other
+    /// bytes through the page cache.
     pub(super) fn write_copy(
         &self,
         copy: &UnnamedCopy,

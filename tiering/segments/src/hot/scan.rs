@@ -30,8 +30,8 @@ const WINDOW_BYTES: usize = 4 << 20;
 /// that skip most records, because the headers of large ones are far apart.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 
-/// Maximum bytes per read from a disk that others use, without readahead: their reads and syncs wait for those
-/// in progress at the device. A read of this size takes less than a millisecond.
+/// Maximum bytes per read from a disk that others use, without readahead: their reads and syncs wait for
+/// those in progress at the device. A read of this size takes less than a millisecond.
 pub(super) const SHARED_READ_BYTES: usize = 256 << 10;
 
 const _: () = assert!(HEAD_BYTES_MAX <= SMALL_WINDOW_BYTES && SMALL_WINDOW_BYTES < WINDOW_BYTES);
@@ -111,7 +111,8 @@ impl SegmentScan {
         self
     }
 
-    /// Makes each read from the file wait for a slot at the disk, in the background lane. Reads are short then.
+    /// Makes each read from the file wait for a slot at the disk, in the background lane. Reads are short
+    /// then.
     pub(super) fn with_disk_queue(mut self, places: DiskQueue) -> Self {
         end_readahead(&self.window.file);
         self.window.places = Some(places);
