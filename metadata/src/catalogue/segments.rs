@@ -250,8 +250,8 @@ impl Catalogue {
         Ok(SegmentId(counter.unwrap_or_default().next.max(1)))
     }
 
-    /// Waits until every command applied so far survives power loss, and a start without a leader applies it
-    /// again. Blocks for a sync of the log, and while the disk is full. A sync that fails otherwise calls the
+    /// Waits until every command applied so far survives power loss; a start then applies it without a
+    /// leader. Blocks for a sync of the log, and while the disk is full. A sync that fails otherwise calls the
     /// fatal handler like every write of the log.
     ///
     /// # Errors

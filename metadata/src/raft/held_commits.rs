@@ -1,14 +1,15 @@
-//! Appends that only announce a commit: they wait a moment for the next entries, which announce it as well.
+//! Announcements of commits: appends without entries that only advance the commit index of a follower. They
+//! wait a moment for the next append, which advances it as well.
 //!
-//! openraft sends every follower an append without entries as soon as an entry is committed. With one client
-//! that is a second call for each command, beside the next command of the same client. So such an append
-//! waits up to [`HOLD_MAX`] for a later one, which then replaces it. It is sent at once if a follower waits
-//! for the commit ([`NeededCommits`]), and if it may be more than an announcement: only the first append of a
-//! stream tells a leader what its follower has.
+//! openraft sends every follower an announcement as soon as an entry is committed. With one client that is a
+//! second call for each command, beside the next command of the same client. So an announcement waits up to
+//! [`HOLD_MAX`] for a later append of its stream, which then replaces it. It is sent at once if a follower
+//! waits for the commit ([`NeededCommits`]). The first append of a stream does not wait: the leader learns by
+//! it which entries the follower has.
 //!
 //! A follower that applies an entry later serves no older reads: a read waits for the entry that its leader
-//! names. openraft takes the time of an append before the append waits, so no lease counts the wait. Nothing
-//! is stored here.
+//! names. openraft takes the time of an append before the append waits, so the wait never extends a lease.
+//! Nothing is stored here.
 
 use futures_util::stream::{self, Stream, StreamExt as _};
 use mlgw_common::time::{Instant, sleep_until};
@@ -22,18 +23,42 @@ const HOLD_MAX: Duration = Duration::from_millis(5);
 
 type Append = AppendEntriesRequest<RaftTypes>;
 
-/// The last entry of a group for whose commit a follower waits. Clones share it.
+/// The commits for which followers of a group wait. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NeededCommits(watch::Sender<u64>);
+pub(crate) struct NeededCommits(watch::Sender<Needed>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Needed {
+    /// The last committed entry that a follower waits for.
+    index: u64,
+    /// Proposals of followers that are not answered. Their entries are needed as soon as they are committed.
+    proposals: usize,
+}
+
+/// A proposal of a follower. It ends when this is dropped.
+#[must_use]
+pub(super) struct FollowerProposal(NeededCommits);
+
+impl Drop for FollowerProposal {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|needed| needed.proposals -= 1);
+    }
+}
 
 impl NeededCommits {
-    /// Records that a follower waits until it may apply the entry `index`.
+    /// Records that a follower waits until it may apply the entry `index`, which is committed.
     pub(super) fn need(&self, index: u64) {
         self.0.send_if_modified(|needed| {
-            let is_later = index > *needed;
-            *needed = index.max(*needed);
+            let is_later = index > needed.index;
+            needed.index = index.max(needed.index);
             is_later
         });
+    }
+
+    /// Begins a proposal of a follower.
+    pub(super) fn begin_proposal(&self) -> FollowerProposal {
+        self.0.send_modify(|needed| needed.proposals += 1);
+        FollowerProposal(self.clone())
     }
 
     /// The appends of one stream to a follower, in order, without the announcements that a later append
@@ -42,7 +67,8 @@ impl NeededCommits {
     where
         S: Stream<Item = Append> + Send + Unpin + 'static,
     {
-        let stream = HeldStream { appends: Some(appends), needed: self.0.subscribe(), succeeded: None };
+        let needed = self.0.subscribe();
+        let stream = HeldStream { appends: Some(appends), needed, announced: 0, previous_last: None };
         Box::pin(stream::unfold(stream, HeldStream::next))
     }
 }
@@ -50,9 +76,11 @@ impl NeededCommits {
 struct HeldStream<S> {
     /// `None` after its end.
     appends: Option<S>,
-    needed: watch::Receiver<u64>,
+    needed: watch::Receiver<Needed>,
+    /// The highest commit index of an append of this stream that did not wait any more.
+    announced: u64,
     /// The last entry of the append before, which its follower has; `None` before the first append.
-    succeeded: Option<Option<LogId>>,
+    previous_last: Option<Option<LogId>>,
 }
 
 impl<S: Stream<Item = Append> + Unpin> HeldStream<S> {
@@ -62,7 +90,7 @@ impl<S: Stream<Item = Append> + Unpin> HeldStream<S> {
         while self.only_announces(&append)
             && let Some(appends) = &mut self.appends
         {
-            let commit = append.leader_commit.map_or(0, |id| id.index);
+            let announced = self.announced;
             tokio::select! {
                 biased;
                 later = appends.next() => match later {
@@ -70,16 +98,17 @@ impl<S: Stream<Item = Append> + Unpin> HeldStream<S> {
                     None => self.appends = None,
                 },
                 // An error means that the group has ended.
-                _ = self.needed.wait_for(|needed| *needed >= commit) => break,
+                _ = self.needed.wait_for(|of| of.index > announced || of.proposals > 0) => break,
                 () = sleep_until(until) => break,
             }
         }
-        self.succeeded = Some(append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id));
+        self.announced = self.announced.max(append.leader_commit.map_or(0, |id| id.index));
+        self.previous_last = Some(append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id));
         Some((append, self))
     }
 
     fn only_announces(&self, append: &Append) -> bool {
-        append.entries.is_empty() && self.succeeded == Some(append.prev_log_id)
+        append.entries.is_empty() && self.previous_last == Some(append.prev_log_id)
     }
 }
 
@@ -162,16 +191,34 @@ mod tests {
     async fn a_commit_that_a_follower_needs_is_announced_at_once() {
         let needed = NeededCommits::default();
         let (sender, mut held) = held(&needed);
-        sender.send(append(6, 7, 6)).unwrap();
+        sender.send(append(6, 9, 6)).unwrap();
         held.next().await.unwrap();
-        sender.send(append(7, 7, 7)).unwrap();
+        sender.send(append(9, 9, 7)).unwrap();
         needed.need(6);
-        assert_eq!(held.next().now_or_never(), None, "it needs an earlier entry");
+        assert_eq!(held.next().now_or_never(), None, "it needs an entry whose commit it knows");
+        // The entry of another command is committed with the one that is needed.
+        sender.send(append(9, 9, 8)).unwrap();
         needed.need(7);
-        assert_eq!(held.next().now_or_never(), Some(Some([7, 7, 7])));
-        sender.send(append(7, 7, 7)).unwrap();
-        needed.need(2);
-        assert_eq!(held.next().now_or_never(), Some(Some([7, 7, 7])), "also if it was needed before");
+        assert_eq!(held.next().now_or_never(), Some(Some([9, 9, 8])));
+        needed.need(9);
+        sender.send(append(9, 9, 9)).unwrap();
+        assert_eq!(held.next().now_or_never(), Some(Some([9, 9, 9])), "also if it was needed before");
+        sender.send(append(9, 9, 9)).unwrap();
+        assert_eq!(held.next().now_or_never(), None, "the follower knows it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_are_announced_at_once_while_a_proposal_of_a_follower_is_not_answered() {
+        let needed = NeededCommits::default();
+        let (sender, mut held) = held(&needed);
+        sender.send(append(6, 8, 6)).unwrap();
+        held.next().await.unwrap();
+        let proposal = needed.begin_proposal();
+        sender.send(append(8, 8, 7)).unwrap();
+        assert_eq!(held.next().now_or_never(), Some(Some([8, 8, 7])));
+        drop(proposal);
+        sender.send(append(8, 8, 8)).unwrap();
+        assert_eq!(held.next().now_or_never(), None, "it waits");
     }
 
     #[tokio::test(start_paused = true)]

@@ -175,11 +175,8 @@ impl GroupLog {
         Ok(Some(log_entry::log_id_from_position(&record)))
     }
 
-    /// Returns the write of the newest committed position, unless it was returned before.
-    fn take_committed(&self) -> Option<LogWrite> {
-        self.committed_write(&mut self.committed.lock())
-    }
-
+    /// Returns the write of the newest committed position, unless it was returned before. The position stays
+    /// locked until the write is in the queue: a sync that begins afterwards includes it, whoever took it.
     fn committed_write(&self, committed: &mut Option<LogId>) -> Option<LogWrite> {
         let committed = committed.take()?;
         let record = schema::encode(&log_entry::log_position(&committed));
@@ -188,7 +185,6 @@ impl GroupLog {
 
     /// Enqueues a write of the newest committed position. The next sync of the store includes it.
     pub(crate) fn enqueue_committed(&self) {
-        // Locked until the write is in the queue: a sync that begins afterwards includes it, whoever took it.
         let mut committed = self.committed.lock();
         if let Some(write) = self.committed_write(&mut committed) {
             // The store reports a failure itself, and fails the next sync.
@@ -198,16 +194,24 @@ impl GroupLog {
 
     /// Writes the newest committed position, before the group ends.
     pub(crate) async fn write_committed(&self) -> io::Result<()> {
-        match self.take_committed() {
-            Some(write) => self.write(vec![write]).await,
+        let written = {
+            let mut committed = self.committed.lock();
+            self.committed_write(&mut committed).map(|write| self.enqueue(vec![write]))
+        };
+        match written {
+            Some(written) => outcome(written).await,
             None => Ok(()),
         }
     }
 
     async fn write(&self, writes: Vec<LogWrite>) -> io::Result<()> {
-        let (tx, rx) = oneshot::channel();
-        self.store.write(writes, Box::new(move |result| drop(tx.send(result))));
-        rx.await.map_err(|_| io::Error::other("the log writer has stopped"))?
+        outcome(self.enqueue(writes)).await
+    }
+
+    fn enqueue(&self, writes: Vec<LogWrite>) -> oneshot::Receiver<io::Result<()>> {
+        let (sender, written) = oneshot::channel();
+        self.store.write(writes, Box::new(move |result| drop(sender.send(result))));
+        written
     }
 
     /// Entries from `from` to before `end`. A read ends early after `bytes_max` bytes, but returns the first
@@ -245,6 +249,11 @@ impl GroupLog {
         }
         Ok(entries)
     }
+}
+
+/// The outcome of a write that was enqueued.
+async fn outcome(written: oneshot::Receiver<io::Result<()>>) -> io::Result<()> {
+    written.await.map_err(|_| io::Error::other("the log writer has stopped"))?
 }
 
 /// Converts the error of a store for openraft.
@@ -323,7 +332,6 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         I: IntoIterator<Item = RaftLogEntry> + Send,
         I::IntoIter: Send,
     {
-        // Locked until the write is in the queue, as in `enqueue_committed`.
         let mut committed = self.committed.lock();
         let mut writes = Vec::with_capacity(2);
         writes.extend(self.committed_write(&mut committed));

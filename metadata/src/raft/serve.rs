@@ -166,6 +166,7 @@ impl Group {
         let Ok(_room) = self.limiter.acquire(bytes).await else {
             return Ok(declined(DeclineReason::Overloaded, None));
         };
+        let _proposal = self.needed_commits.begin_proposal();
         let (answer, answered) = oneshot::channel();
         let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| {
             let _ = answer.send(result.map(|written| written.log_id));

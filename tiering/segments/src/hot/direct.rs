@@ -3,7 +3,7 @@
 //! A body with a segment of its own is large, and its bytes are rarely read while they would still be cached.
 //! The page cache finds, charges and writes back each page, which costs ten times the CPU time of handing the
 //! bytes to the device (1 GiB with syncs: 1.6 s and 0.16 s), and evicts data that is read often. So the
-//! batches of such a body are gathered into blocks here and written directly.
+//! batches of such a body are gathered into blocks here and written directly. So are copies of segments.
 //!
 //! Invariant: every write begins and ends at a multiple of [`BLOCK`], in the file and in memory. The last
 //! block of a batch is padded with zeros; the next batch writes it again, with the same bytes where records

@@ -82,7 +82,7 @@ pub trait Intercept: Send + Sync + 'static {
 /// A directory of segment files.
 pub(super) struct SegmentDisk {
     dir: PathBuf,
-    /// True if segments of a single body are written with direct I/O.
+    /// True if segments of a single body, and copies, are written with direct I/O.
     direct_writes: bool,
     durability: Durability,
     /// Identity whose files may be removed here; the default identity may remove every file.
@@ -93,8 +93,8 @@ pub(super) struct SegmentDisk {
     state: Arc<DirectoryState>,
 }
 
-/// The file of a copy that has no name of a segment yet.
-pub(super) struct UnnamedCopy {
+/// The open file of a copy, which does not have the name of its segment yet.
+pub(super) struct OpenCopy {
     pub(super) file: File,
     /// The same file for direct I/O, if its file system supports that.
     direct: Option<File>,
@@ -119,7 +119,7 @@ impl SegmentDisk {
         Ok(disk)
     }
 
-    /// Writes segments of a single body with direct I/O from now on.
+    /// Writes segments of a single body, and copies, with direct I/O from now on.
     pub(super) fn with_direct_writes(self) -> Self {
         Self { direct_writes: true, ..self }
     }
@@ -282,27 +282,31 @@ impl SegmentDisk {
     /// bytes through the page cache.
     pub(super) fn write_copy(
         &self,
-        copy: &UnnamedCopy,
+        copy: &OpenCopy,
         id: SegmentId,
         bytes: &[u8],
         offset: u64,
     ) -> io::Result<()> {
-        let direct = copy.direct.as_ref().filter(|_| offset.is_multiple_of(BLOCK as u64));
-        let (blocks, rest) = bytes.split_at(direct.map_or(0, |_| bytes.len() - bytes.len() % BLOCK));
-        if let Some(direct) = direct {
-            let aligned = AlignedBlocks::copy_of(blocks);
-            match self.write_blocks(direct, &copy.file, id, aligned.bytes(), offset) {
-                // The file system reports only now that direct I/O is not supported.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    self.write(&copy.file, id, &mut [IoSlice::new(blocks)], offset)?;
-                }
-                written => written?,
+        let Some(direct) = &copy.direct else {
+            return self.write(&copy.file, id, &mut [IoSlice::new(bytes)], offset);
+        };
+        let head = (offset.next_multiple_of(BLOCK as u64) - offset).min(bytes.len() as u64) as usize;
+        let (head, bytes) = bytes.split_at(head);
+        let (blocks, tail) = bytes.split_at(bytes.len() - bytes.len() % BLOCK);
+        let blocks_at = offset + head.len() as u64;
+        match self.write_blocks(direct, &copy.file, id, AlignedBlocks::copy_of(blocks).bytes(), blocks_at) {
+            // The file system reports only now that direct I/O is not supported.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.write(&copy.file, id, &mut [IoSlice::new(blocks)], blocks_at)?;
+            }
+            written => written?,
+        }
+        for (rest, at) in [(head, offset), (tail, blocks_at + blocks.len() as u64)] {
+            if !rest.is_empty() {
+                self.write(&copy.file, id, &mut [IoSlice::new(rest)], at)?;
             }
         }
-        if rest.is_empty() {
-            return Ok(());
-        }
-        self.write(&copy.file, id, &mut [IoSlice::new(rest)], offset + blocks.len() as u64)
+        Ok(())
     }
 
     /// Writes all of `slices` at `offset`. After an error the content of the written range is undefined.
@@ -525,10 +529,10 @@ impl SegmentDisk {
     }
 
     /// Like [`SegmentDisk::begin_copy`], for a copy that [`SegmentDisk::write_copy`] writes.
-    pub(super) fn begin_unnamed_copy(&self, id: SegmentId) -> io::Result<UnnamedCopy> {
+    pub(super) fn begin_open_copy(&self, id: SegmentId) -> io::Result<OpenCopy> {
         let file = self.begin_copy(id)?;
         let direct = self.direct_writes.then(|| open_direct(&self.copying_path(id))).flatten();
-        Ok(UnnamedCopy { file, direct })
+        Ok(OpenCopy { file, direct })
     }
 
     /// Gives a copy the length of the segment; bytes that are not written yet read as zeros.
@@ -739,14 +743,15 @@ mod tests {
     #[test]
     fn the_parts_of_a_copy_may_begin_and_end_anywhere() {
         let (dir, id) = (tempfile::tempdir().unwrap(), SegmentId(7));
-        let disk = disk_of(dir.path(), Identity::default());
+        let disk = disk_of(dir.path(), Identity::default()).with_direct_writes();
         let content: Vec<u8> = (0..20 * BLOCK + 77).map(|at| (at % 251) as u8).collect();
         let whole_blocks = vec![0..8 * BLOCK, 8 * BLOCK..16 * BLOCK, 16 * BLOCK..content.len()];
         let other_parts =
             vec![0..100, 100..3 * BLOCK, 3 * BLOCK..3 * BLOCK + 5, 3 * BLOCK + 5..content.len()];
         for mut parts in [whole_blocks, other_parts] {
             for _ in 0..2 {
-                let copy = disk.begin_unnamed_copy(id).unwrap();
+                let copy = disk.begin_open_copy(id).unwrap();
+                assert!(copy.direct.is_some() || open_direct(&disk.copying_path(id)).is_none());
                 disk.set_copy_length(&copy.file, id, content.len() as u64).unwrap();
                 for part in &parts {
                     disk.write_copy(&copy, id, &content[part.clone()], part.start as u64).unwrap();

@@ -74,7 +74,7 @@ use followed::FollowedReplicas;
 use progress::ReplicationCounters;
 
 /// Rate at which local files are read to verify them, as a multiple of that of copies. A copy is verified
-/// while the next one arrives, so it may take as long.
+/// while the next one arrives.
 const VERIFY_RATE_FACTOR: u64 = 2;
 
 /// Maximum number of reads of replicas by other nodes at a time. Each has up to five pieces in memory.

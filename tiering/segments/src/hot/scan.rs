@@ -24,7 +24,7 @@ use mlgw_formats::segment_record::{
 };
 use rustix::fs::{Advice, fadvise};
 
-/// Maximum bytes of the file in memory, but for longer records.
+/// Maximum bytes of the file in memory, except for longer records.
 const WINDOW_BYTES: usize = 4 << 20;
 /// Bytes of the first read: a start reads only one or two records of most segments. Also the maximum of scans
 /// that skip most records, because the headers of large ones are far apart.
@@ -33,6 +33,8 @@ const SMALL_WINDOW_BYTES: usize = 64 << 10;
 /// Maximum bytes per read from a disk that others use, without readahead: their reads and syncs wait for
 /// those in progress at the device. A read of this size takes less than a millisecond.
 pub(super) const SHARED_READ_BYTES: usize = 256 << 10;
+
+const PAGE_BYTES: u64 = 4096;
 
 const _: () = assert!(HEAD_BYTES_MAX <= SMALL_WINDOW_BYTES && SMALL_WINDOW_BYTES < WINDOW_BYTES);
 
@@ -114,7 +116,7 @@ impl SegmentScan {
     /// Makes each read from the file wait for a slot at the disk, in the background lane. Reads are short
     /// then.
     pub(super) fn with_disk_queue(mut self, places: DiskQueue) -> Self {
-        end_readahead(&self.window.file);
+        disable_readahead(&self.window.file);
         self.window.places = Some(places);
         self
     }
@@ -278,8 +280,9 @@ fn length_at(bytes: &[u8], place: RecordAddress) -> Option<usize> {
 
 /// Makes the kernel read no more of a file than is asked for. Without effect on file systems that do not
 /// support it.
-pub(super) fn end_readahead(file: &File) {
-    // The read of a header may have begun a readahead, which a marked page continues through the whole file.
+pub(super) fn disable_readahead(file: &File) {
+    // The read of a header may have begun a readahead. A page that is marked for the next one triggers that
+    // although reads are random now, and so on through the whole file. So these pages are dropped.
     let begin = NonZeroU64::new(SHARED_READ_BYTES as u64);
     let _ = fadvise(file, 0, None, Advice::Random);
     let _ = fadvise(file, 0, begin, Advice::DontNeed);
@@ -340,8 +343,11 @@ impl ScanWindow {
 
     /// Reads once after the first `filled` bytes, as much as one read may.
     fn read_piece(&mut self, filled: usize) -> io::Result<usize> {
-        let bytes_max = if self.places.is_some() { SHARED_READ_BYTES } else { usize::MAX };
-        let (at, bytes) = (self.start + filled as u64, bytes_max.min(self.bytes.len() - filled));
+        let at = self.start + filled as u64;
+        // To the end of a page: the next read begins with another one.
+        let shared_max = SHARED_READ_BYTES - (at % PAGE_BYTES) as usize;
+        let bytes_max = if self.places.is_some() { shared_max } else { usize::MAX };
+        let bytes = bytes_max.min(self.bytes.len() - filled);
         if let Some(before_read) = &mut self.before_read {
             before_read(&self.file, at, bytes as u64)?;
         }

@@ -1,9 +1,9 @@
 //! The file of a copy that is being made, and the local file that it may replace.
 //!
-//! The copy has a name of its own until it is finished. Its blocks are written with direct I/O, because the
-//! sync of what the page cache gathers would delay the syncs of clients. Everything written to it is
-//! remembered by checksum. The copy is verified as it is on the disk: it is synced, dropped from the page
-//! cache and scanned, at a rate of its own.
+//! The copy has a name of its own until it is finished. In a hot directory its blocks are written with direct
+//! I/O: a sync of dirty pages of the page cache would delay the syncs of clients. The checksum of each write
+//! is kept. The copy is verified as it is on the disk: it is synced, dropped from the page cache and scanned,
+//! at a rate of its own.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ use crate::fair::Lane;
 use crate::flash::FlashWriteCause;
 use crate::hot::HotTierInner;
 use crate::hot::compaction::{MoveStepError, blocking};
-use crate::hot::file::UnnamedCopy;
+use crate::hot::file::OpenCopy;
 use crate::hot::placing::stoppable_wait::wait;
 use crate::hot::scan::SegmentScan;
 
@@ -123,7 +123,7 @@ pub(super) struct CopyFile {
     pub(super) inner: Arc<HotTierInner>,
     record: SegmentRecord,
     home: ReplicaHome,
-    copy: Arc<UnnamedCopy>,
+    open: Arc<OpenCopy>,
     own: Option<ExaminedFile>,
     length: u64,
     /// Ranges up to the sealed length that are not verified.
@@ -148,7 +148,7 @@ impl CopyFile {
             inner: inner.clone(),
             record: record.clone(),
             home,
-            copy: Arc::new(home.disk(inner).begin_unnamed_copy(record.segment_id())?),
+            open: Arc::new(home.disk(inner).begin_open_copy(record.segment_id())?),
             own,
             length,
             damaged: std::iter::once(0..record.length).collect(),
@@ -156,7 +156,7 @@ impl CopyFile {
             unsynced_bytes: 0,
             is_finished: false,
         };
-        home.disk(inner).set_copy_length(&copy.copy.file, record.segment_id(), length)?;
+        home.disk(inner).set_copy_length(&copy.open.file, record.segment_id(), length)?;
         Ok(copy)
     }
 
@@ -192,7 +192,7 @@ impl CopyFile {
 
     async fn copy_own_ranges(&mut self, ranges: Vec<Range<u64>>) -> Result<(), MoveStepError> {
         let Some(own) = &self.own else { return Ok(()) };
-        let (inner, from, to) = (self.inner.clone(), own.file.clone(), self.copy.clone());
+        let (inner, from, to) = (self.inner.clone(), own.file.clone(), self.open.clone());
         let (home, segment) = (self.home, self.record.segment_id());
         let written = blocking(move || {
             let (mut written, mut unsynced_bytes) = (Vec::new(), 0);
@@ -228,7 +228,7 @@ impl CopyFile {
         if is_sync_due {
             self.unsynced_bytes = 0;
         }
-        let (inner, copy) = (self.inner.clone(), self.copy.clone());
+        let (inner, copy) = (self.inner.clone(), self.open.clone());
         let (home, segment) = (self.home, self.record.segment_id());
         blocking(move || {
             write_window(&inner, home, &copy, segment, at, &bytes)?;
@@ -247,7 +247,7 @@ impl CopyFile {
 
     /// Syncs the copy, reads it back from the disk, and finds the ranges that are not intact.
     pub(super) async fn verify(&mut self) -> Result<(), MoveStepError> {
-        let (inner, copy, record) = (self.inner.clone(), self.copy.clone(), self.record.clone());
+        let (inner, copy, record) = (self.inner.clone(), self.open.clone(), self.record.clone());
         let (home, length) = (self.home, self.length);
         self.unsynced_bytes = 0;
         self.damaged = blocking(move || {
@@ -268,7 +268,7 @@ impl CopyFile {
     pub(super) async fn check_written(&self) -> Result<(), MoveStepError> {
         let is_damaged = |window: &&WrittenWindow| self.damaged.iter().any(|range| window.overlaps(range));
         let windows: Vec<WrittenWindow> = self.written.iter().filter(is_damaged).cloned().collect();
-        let (copy, segment) = (self.copy.clone(), self.record.segment_id());
+        let (copy, segment) = (self.open.clone(), self.record.segment_id());
         blocking(move || {
             for WrittenWindow { range, sum } in windows {
                 let mut bytes = vec![0; (range.end - range.start) as usize];
@@ -286,7 +286,7 @@ impl CopyFile {
     /// Gives the copy its final name, durably, in place of the local file if there is one.
     pub(super) async fn finish(mut self) -> Result<(), MoveStepError> {
         let own_bytes = self.own.as_ref().map(|own| own.bytes);
-        let (inner, copy) = (self.inner.clone(), self.copy.clone());
+        let (inner, copy) = (self.inner.clone(), self.open.clone());
         let (home, segment) = (self.home, self.record.segment_id());
         blocking(move || {
             let disk = home.disk(&inner);
@@ -324,7 +324,7 @@ fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 fn write_window(
     inner: &HotTierInner,
     home: ReplicaHome,
-    copy: &UnnamedCopy,
+    copy: &OpenCopy,
     segment: SegmentId,
     at: u64,
     bytes: &[u8],

@@ -47,8 +47,10 @@ const PASS_INTERVAL: Duration = Duration::from_secs(2);
 /// spends at most a twentieth of a core on them.
 const PASS_PAUSE_FACTOR: u32 = 20;
 /// Maximum duration of the tasks of a pass; after it the next pass reads all records again.
-const PASS_MAX: Duration = Duration::from_secs(5);
-/// Tasks at a time: one copy is verified while the bytes of the next one arrive. They share the rate.
+const PASS_MAX: Duration = Duration::from_secs(30);
+/// Maximum duration of the marks at the beginning of a pass.
+const MARKS_MAX: Duration = Duration::from_secs(5);
+/// Tasks at a time: one copy is verified while the bytes of the next one arrive.
 const TASKS_AT_ONCE: usize = 2;
 /// Maximum number of tasks per pass.
 const TASKS_MAX: usize = 64;
@@ -201,7 +203,7 @@ impl ReplicaDriver {
         tasks: Vec<RepairTask>,
     ) -> Result<bool, MoveStepError> {
         let (until, is_full) = (Instant::now() + PASS_MAX, tasks.len() >= TASKS_MAX);
-        let carried_out = stream::iter(tasks).map(|task| self.carry_out_until(context, task, until));
+        let carried_out = stream::iter(tasks).map(|task| self.carry_out_before(context, task, until));
         let mut ends = pin!(carried_out.buffer_unordered(TASKS_AT_ONCE));
         let (mut has_progress, mut has_more) = (false, false);
         while let Some(end) = ends.next().await {
@@ -218,7 +220,7 @@ impl ReplicaDriver {
     ///
     /// # Errors
     /// Only when the tier stops.
-    async fn carry_out_until(
+    async fn carry_out_before(
         &self,
         context: &PassContext<'_>,
         task: RepairTask,
@@ -388,7 +390,7 @@ impl ReplicaDriver {
         let (begun, mut is_refused) = (Instant::now(), false);
         for segment in suspects {
             // The next pass continues. Without a leader no other mark is accepted either.
-            if self.damaged.lock().contains_key(&segment) || is_refused || begun.elapsed() > PASS_MAX {
+            if self.damaged.lock().contains_key(&segment) || is_refused || begun.elapsed() > MARKS_MAX {
                 context.replication.add_suspects([segment]);
                 continue;
             }

@@ -160,7 +160,7 @@ impl ReplicaFetch<'_> {
     /// Reads the ranges that are not verified from a node, when no other copy receives bytes. Returns the
     /// fault that ended it, if any.
     async fn read_peer(&mut self, node: NodeId) -> Result<Option<io::Error>, MoveStepError> {
-        // With the whole rate each. Two at half of it would also be verified at the same time.
+        // Each copy receives at the whole rate. Two at half the rate would end, and be verified, together.
         let _turn = self.replication.receiving.lock().await;
         for range in self.copy.damaged.clone() {
             if let Some(fault) = self.read_range(node, range).await? {

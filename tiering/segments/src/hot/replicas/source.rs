@@ -35,7 +35,7 @@ use crate::fair::{DiskQueue, Lane};
 use crate::hot::compaction::Compaction;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::map::SegmentLocation;
-use crate::hot::scan::{SHARED_READ_BYTES, end_readahead};
+use crate::hot::scan::{SHARED_READ_BYTES, disable_readahead};
 use crate::hot::{HotTier, HotTierInner};
 
 /// Bytes per read and per piece.
@@ -169,7 +169,7 @@ impl ReplicaReading {
         let opened = tokio::task::spawn_blocking(move || dirs.open_verified(segment, &place)).await;
         let file = match opened.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
             Ok(file) => {
-                end_readahead(&file);
+                disable_readahead(&file);
                 Arc::new(file)
             }
             // A failure to send means that the receiver was dropped.
