@@ -251,8 +251,8 @@ impl Catalogue {
     }
 
     /// Waits until every command applied so far survives power loss; a start then applies it without a
-    /// leader. Blocks for a sync of the log, and while the disk is full. A sync that fails otherwise calls the
-    /// fatal handler like every write of the log.
+    /// leader. Blocks for a sync of the log, and while the disk is full. A sync that fails otherwise calls
+    /// the fatal handler like every write of the log.
     ///
     /// # Errors
     /// If the sync failed, or the catalogue stops.

@@ -9,11 +9,12 @@
 //! An [`Intercept`] sees every call before it is executed and may make it fail, write less, or skip it: tests
 //! and crash controls inject faults this way.
 
+pub(super) mod copies;
+
 use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::iter::once_with;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -26,9 +27,9 @@ use mlgw_formats::schema::SegmentClass;
 use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
-use super::direct::{AlignedBlocks, BLOCK, DirectFile, open_direct};
+use super::direct::{BLOCK, DirectFile};
 use super::directory::{DirectoryFault, DirectoryState, ExaminedDirectory, FileNumber, write_probe};
-use super::file_names::{ASIDE_EXTENSION, COPYING_EXTENSION, segment_file_name};
+use super::file_names::{ASIDE_EXTENSION, segment_file_name};
 use super::header::header_of;
 use super::map::SegmentLocation;
 use super::mark_file::{DirectoryMark, mark_of, mark_on_disk};
@@ -91,13 +92,6 @@ pub(super) struct SegmentDisk {
     metrics: Arc<HotCounters>,
     /// If the directory is used.
     state: Arc<DirectoryState>,
-}
-
-/// The open file of a copy, which does not have the name of its segment yet.
-pub(super) struct OpenCopy {
-    pub(super) file: File,
-    /// The same file for direct I/O, if its file system supports that.
-    direct: Option<File>,
 }
 
 impl SegmentDisk {
@@ -276,37 +270,6 @@ impl SegmentDisk {
         if let Err(error) = file.set_len(length) {
             tracing::debug!(segment = %id, %error, "failed to trim the padding after the end of a segment");
         }
-    }
-
-    /// Writes a part of a copy that was begun: whole blocks directly if the copy is open for that, other
-    /// bytes through the page cache.
-    pub(super) fn write_copy(
-        &self,
-        copy: &OpenCopy,
-        id: SegmentId,
-        bytes: &[u8],
-        offset: u64,
-    ) -> io::Result<()> {
-        let Some(direct) = &copy.direct else {
-            return self.write(&copy.file, id, &mut [IoSlice::new(bytes)], offset);
-        };
-        let head = (offset.next_multiple_of(BLOCK as u64) - offset).min(bytes.len() as u64) as usize;
-        let (head, bytes) = bytes.split_at(head);
-        let (blocks, tail) = bytes.split_at(bytes.len() - bytes.len() % BLOCK);
-        let blocks_at = offset + head.len() as u64;
-        match self.write_blocks(direct, &copy.file, id, AlignedBlocks::copy_of(blocks).bytes(), blocks_at) {
-            // The file system reports only now that direct I/O is not supported.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                self.write(&copy.file, id, &mut [IoSlice::new(blocks)], blocks_at)?;
-            }
-            written => written?,
-        }
-        for (rest, at) in [(head, offset), (tail, blocks_at + blocks.len() as u64)] {
-            if !rest.is_empty() {
-                self.write(&copy.file, id, &mut [IoSlice::new(rest)], at)?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes all of `slices` at `offset`. After an error the content of the written range is undefined.
@@ -516,71 +479,6 @@ impl SegmentDisk {
         self.durability == Durability::Full
     }
 
-    /// Creates the file to which a segment is copied from another directory, replacing the remains of an
-    /// interrupted copy. It is ignored until [`SegmentDisk::finish_copy`].
-    pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
-        self.state.check_directory(&self.dir)?;
-        let path = self.copying_path(id);
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = regular::open_with(options, &path)?;
-        self.intercept_call(FileCall::Create, Some(id))?;
-        Ok(file)
-    }
-
-    /// Like [`SegmentDisk::begin_copy`], for a copy that [`SegmentDisk::write_copy`] writes.
-    pub(super) fn begin_open_copy(&self, id: SegmentId) -> io::Result<OpenCopy> {
-        let file = self.begin_copy(id)?;
-        let direct = self.direct_writes.then(|| open_direct(&self.copying_path(id))).flatten();
-        Ok(OpenCopy { file, direct })
-    }
-
-    /// Gives a copy the length of the segment; bytes that are not written yet read as zeros.
-    pub(super) fn set_copy_length(&self, file: &File, id: SegmentId, length: u64) -> io::Result<()> {
-        match self.intercept_call(FileCall::Write, Some(id))? {
-            Some(_) => file.set_len(length),
-            None => Ok(()),
-        }
-    }
-
-    /// Drops bytes of a copy from the page cache, so that they are read back from the disk. Only synced bytes
-    /// are dropped.
-    pub(super) fn drop_cache(&self, file: &File, id: SegmentId, range: Range<u64>) -> io::Result<()> {
-        if self.intercept_call(FileCall::DropCache, Some(id))?.is_some() {
-            let bytes = NonZeroU64::new(range.end - range.start);
-            rustix::fs::fadvise(file, range.start, bytes, rustix::fs::Advice::DontNeed)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a copy durable, whatever the durability, then renames it: from then on it is the segment's file.
-    pub(super) fn finish_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        self.sync_copy(file, id)?;
-        let (copy, name) = (self.copying_path(id), self.path(id));
-        let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
-        // An empty file is the closed marker of a replica that was not there, and is replaced.
-        let has_bytes = std::fs::metadata(&name).is_ok_and(|found| found.len() > 0);
-        if self.has_identity() && has_bytes && header(&name) != header(&copy) {
-            let aside = self.set_aside(&segment_file_name(id))?;
-            tracing::error!(segment = %id, %aside, "set aside another file with the name of the segment");
-        }
-        std::fs::rename(copy, name)?;
-        let named = self.sync_dir_always();
-        if named.is_err() && self.state.check_directory(&self.dir).is_ok() {
-            // No record names the file yet. If it cannot be removed now, the next start removes it.
-            drop(std::fs::remove_file(self.path(id)));
-        }
-        named
-    }
-
-    /// Like [`SegmentDisk::finish_copy`], over the segment's own file, which the copy improves. A power loss
-    /// leaves one of the two. After an error the file under the segment's name is one of them, too.
-    pub(super) fn replace_by_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        self.sync_copy(file, id)?;
-        std::fs::rename(self.copying_path(id), self.path(id))?;
-        self.sync_dir_always()
-    }
-
     /// Makes a file that is about to be named by a record durable, whatever the durability: the file itself
     /// and its name.
     pub(super) fn sync_named(&self, file: &File, id: SegmentId) -> io::Result<()> {
@@ -610,18 +508,6 @@ impl SegmentDisk {
             rustix::fs::fsync(File::open(&self.dir)?)?;
         }
         Ok(())
-    }
-
-    /// Removes a copy that is not needed any more.
-    pub(super) fn discard_copy(&self, id: SegmentId) {
-        // If it cannot be removed now, the next start removes it.
-        if self.state.check_directory(&self.dir).is_ok() {
-            drop(std::fs::remove_file(self.copying_path(id)));
-        }
-    }
-
-    fn copying_path(&self, id: SegmentId) -> PathBuf {
-        self.dir.join(format!("{}{COPYING_EXTENSION}", segment_file_name(id)))
     }
 
     pub(super) fn sync_directory(&self) -> io::Result<()> {
@@ -714,11 +600,8 @@ fn written_or_retry(written: rustix::io::Result<usize>) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mlgw_common::ids::SegmentSeed;
-    use mlgw_common::{ClusterId, Timestamp};
-    use mlgw_formats::segment_header::NewSegment;
 
-    fn disk_of(dir: &Path, own: Identity) -> SegmentDisk {
+    pub(super) fn disk_of(dir: &Path, own: Identity) -> SegmentDisk {
         let lineage = Arc::new(Lineage { own, ..Lineage::default() });
         SegmentDisk::open(dir.to_owned(), Durability::Full, lineage, None, Arc::default()).unwrap()
     }
@@ -738,54 +621,5 @@ mod tests {
         assert!(disk.open_to_punch(id).is_err() && disk.remove(id).is_err());
         disk.discard_copy(id);
         assert!(disk.path(id).exists() && disk.copying_path(id).exists());
-    }
-
-    #[test]
-    fn the_parts_of_a_copy_may_begin_and_end_anywhere() {
-        let (dir, id) = (tempfile::tempdir().unwrap(), SegmentId(7));
-        let disk = disk_of(dir.path(), Identity::default()).with_direct_writes();
-        let content: Vec<u8> = (0..20 * BLOCK + 77).map(|at| (at % 251) as u8).collect();
-        let whole_blocks = vec![0..8 * BLOCK, 8 * BLOCK..16 * BLOCK, 16 * BLOCK..content.len()];
-        let other_parts =
-            vec![0..100, 100..3 * BLOCK, 3 * BLOCK..3 * BLOCK + 5, 3 * BLOCK + 5..content.len()];
-        for mut parts in [whole_blocks, other_parts] {
-            for _ in 0..2 {
-                let copy = disk.begin_open_copy(id).unwrap();
-                assert!(copy.direct.is_some() || open_direct(&disk.copying_path(id)).is_none());
-                disk.set_copy_length(&copy.file, id, content.len() as u64).unwrap();
-                for part in &parts {
-                    disk.write_copy(&copy, id, &content[part.clone()], part.start as u64).unwrap();
-                }
-                assert!(std::fs::read(disk.copying_path(id)).unwrap() == content, "{parts:?}");
-                parts.reverse();
-            }
-        }
-    }
-
-    #[test]
-    fn a_copy_replaces_a_closed_marker_and_sets_other_files_aside() {
-        let (dir, id) = (tempfile::tempdir().unwrap(), SegmentId(7));
-        let own = Identity { cluster: ClusterId(1), ..Identity::default() };
-        let disk = disk_of(dir.path(), own);
-        let copy = || {
-            let file = disk.begin_copy(id).unwrap();
-            file.write_all_at(&[7; 100], 0).unwrap();
-            disk.finish_copy(&file, id).unwrap();
-            std::fs::read_dir(dir.path()).unwrap().count()
-        };
-        // Repeated, as after a request that failed.
-        disk.ensure_closed_marker(id).unwrap();
-        disk.ensure_closed_marker(id).unwrap();
-        assert_eq!(std::fs::read(disk.path(id)).unwrap(), b"");
-        assert_eq!(copy(), 1, "the marker is replaced");
-        let refused = disk.ensure_closed_marker(id).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
-        let header = SegmentHeader::of(
-            &NewSegment { id, seed: SegmentSeed::default(), created: Timestamp(0) },
-            SegmentClass::Small,
-            &own,
-        );
-        std::fs::write(disk.path(id), header.encode()).unwrap();
-        assert_eq!(copy(), 2, "another file is set aside");
     }
 }

@@ -24,7 +24,7 @@ use crate::fair::Lane;
 use crate::flash::FlashWriteCause;
 use crate::hot::HotTierInner;
 use crate::hot::compaction::{MoveStepError, blocking};
-use crate::hot::file::OpenCopy;
+use crate::hot::file::copies::OpenCopy;
 use crate::hot::placing::stoppable_wait::wait;
 use crate::hot::scan::SegmentScan;
 
