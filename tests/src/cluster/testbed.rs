@@ -174,6 +174,8 @@ pub(super) struct TestMember {
     /// Address for the other nodes.
     pub(super) address: SocketAddr,
     process: Option<ServerProcess>,
+    /// The logs of its earlier processes, without what they wrote after a signal.
+    earlier_log: String,
 }
 
 impl TestMember {
@@ -183,7 +185,20 @@ impl TestMember {
         // No load balancer needs time to notice a stop.
         let setup = ServerSetup::new(dir).with("s3.shutdown_delay", "0s");
         let setup = settings(setup).with("cluster.listen", address);
-        Self { setup, address, process: None }
+        Self { setup, address, process: None, earlier_log: String::new() }
+    }
+
+    /// Takes the process, which runs, to end it.
+    fn take_process(&mut self) -> ServerProcess {
+        let process = self.process.take().expect("it runs");
+        self.earlier_log.push_str(&process.log());
+        process
+    }
+
+    /// The logs of all of its processes.
+    pub(super) fn whole_log(&self) -> String {
+        let current = self.process.as_ref().map(ServerProcess::log).unwrap_or_default();
+        format!("{}{current}", self.earlier_log)
     }
 
     /// Runs `mlgw cluster join` for the directory, with this seed; returns its output and its exit status.
@@ -531,7 +546,7 @@ impl TestCluster {
 
     /// Sends SIGTERM to a node, and expects that it ends with the exit status 0.
     pub(crate) fn stop(&mut self, id: usize) {
-        self.member_mut(id).process.take().expect("it runs").stop();
+        self.member_mut(id).take_process().stop();
     }
 
     /// Sends SIGTERM to a node and returns at once.
@@ -541,28 +556,29 @@ impl TestCluster {
 
     /// Waits until a node has ended after SIGTERM, with the exit status 0.
     pub(super) fn until_stopped(&mut self, id: usize) {
-        let mut process = self.member_mut(id).process.take().expect("it runs");
+        let mut process = self.member_mut(id).take_process();
         let status = process.wait_exit();
         assert_eq!(status.code(), Some(0), "{}", process.log());
     }
 
     /// Returns the log of a node that has ended by itself; `None` if it runs.
     pub(super) fn take_ended(&mut self, id: usize) -> Option<String> {
-        let process = &mut self.member_mut(id).process;
-        let ended = process.take_if(ServerProcess::has_ended)?;
-        Some(ended.log())
+        let member = self.member_mut(id);
+        let log = member.process.take_if(ServerProcess::has_ended)?.log();
+        member.earlier_log.push_str(&log);
+        Some(log)
     }
 
     /// Waits until a node that the others refuse has ended, with an error.
     pub(super) fn until_refused(&mut self, id: usize) {
-        let mut process = self.member_mut(id).process.take().expect("it runs");
+        let mut process = self.member_mut(id).take_process();
         let status = process.wait_exit();
         assert!(!status.success(), "{status:?}\n{}", process.log());
     }
 
     /// `kill -9`: the process of the node has ended when this returns.
     pub(super) fn kill(&mut self, id: usize) {
-        self.member_mut(id).process.take().expect("it runs").kill();
+        self.member_mut(id).take_process().kill();
     }
 
     /// SIGSTOP: the node answers nothing until [`TestCluster::resume`].

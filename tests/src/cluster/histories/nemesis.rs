@@ -9,7 +9,6 @@
 //! - `moves`: groups move between sets of nodes, while nodes fail;
 //! - `recoverer`: the duty node is killed while it recovers the segments of another one.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -48,12 +47,10 @@ const WRONG_CLOCK_SECS: [i64; 4] = [60, -60, DUE_CLOCK_SECS, -DUE_CLOCK_SECS];
 /// Deviation of the clock of the duty node, by which everything with a schedule is due (`due_work`).
 const DUE_CLOCK_SECS: i64 = 3 * 24 * 60 * 60;
 
-/// The faults of a round so far, and the logs of processes that have ended.
+/// The faults of a round so far.
 pub(super) struct NemesisTrace {
     started: Instant,
     pub(super) lines: Vec<String>,
-    /// Logs by node.
-    ended_logs: BTreeMap<usize, String>,
     /// True after the only fault of a round that loses copies of segments.
     has_removed: bool,
     /// The file of a segment that was removed.
@@ -78,8 +75,7 @@ pub(super) struct Nemesis<'a> {
 
 impl NemesisTrace {
     pub(super) fn new() -> Self {
-        let (started, lines, ended_logs) = (Instant::now(), Vec::new(), BTreeMap::new());
-        Self { started, lines, ended_logs, has_removed: false, removed: None }
+        Self { started: Instant::now(), lines: Vec::new(), has_removed: false, removed: None }
     }
 
     fn add(&mut self, line: &str) {
@@ -100,11 +96,7 @@ impl NemesisTrace {
     pub(super) fn keep_logs(&self, cluster: &TestCluster, dir: &Path) -> std::io::Result<()> {
         fs::create_dir_all(dir)?;
         for node in cluster.ids() {
-            let mut log = self.ended_logs.get(&node).cloned().unwrap_or_default();
-            if cluster.running().contains(&node) {
-                log.push_str(&cluster.process(node).log());
-            }
-            fs::write(dir.join(format!("node-{node}.log")), log)?;
+            fs::write(dir.join(format!("node-{node}.log")), cluster.member(node).whole_log())?;
         }
         Ok(())
     }
@@ -276,13 +268,11 @@ impl Nemesis<'_> {
     }
 
     fn kill(&mut self, node: usize) {
-        self.keep_log(node);
         self.cluster.kill(node);
         self.endpoints.remove(node);
     }
 
     fn restart(&mut self, node: usize) {
-        self.keep_log(node);
         self.endpoints.remove(node);
         self.cluster.stop(node);
         self.start(&[node]);
@@ -297,11 +287,6 @@ impl Nemesis<'_> {
             self.cluster.until_ready(*node);
             self.endpoints.set(*node, self.cluster.client(*node));
         }
-    }
-
-    fn keep_log(&mut self, node: usize) {
-        let log = self.cluster.process(node).log();
-        self.trace.ended_logs.entry(node).or_default().push_str(&log);
     }
 
     fn block_for(&self, directions: impl IntoIterator<Item = LinkDirection>, duration: Duration) {
@@ -336,9 +321,8 @@ impl Nemesis<'_> {
 
     /// Notes it if a node has ended by itself. No client uses it then.
     fn note_end(&mut self, node: usize) {
-        if let Some(log) = self.cluster.take_ended(node) {
+        if self.cluster.take_ended(node).is_some() {
             self.endpoints.remove(node);
-            self.trace.ended_logs.entry(node).or_default().push_str(&log);
             self.trace.add(&format!("node {node} has ended by itself"));
         }
     }

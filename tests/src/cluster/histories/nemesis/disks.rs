@@ -104,7 +104,6 @@ impl Nemesis<'_> {
 
     /// Stops a node, copies its directory, and starts it. Returns when two peers know this start.
     fn copy_disk(&mut self, node: usize) -> TestMember {
-        self.keep_log(node);
         self.endpoints.remove(node);
         self.cluster.stop(node);
         let copy = self.cluster.new_member(&format!("copy-of-{node}-{}", self.trace.lines.len()));

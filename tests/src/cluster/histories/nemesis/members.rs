@@ -26,7 +26,6 @@ impl Nemesis<'_> {
         self.endpoints.remove(old);
         self.run(&["remove", &old.to_string(), "--yes"]);
         self.until_removed(old);
-        self.keep_log(old);
         self.cluster.until_refused(old);
     }
 
