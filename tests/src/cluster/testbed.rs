@@ -195,6 +195,11 @@ impl TestMember {
         process
     }
 
+    /// The logs of the processes that have ended.
+    pub(super) fn earlier_log(&self) -> &str {
+        &self.earlier_log
+    }
+
     /// The logs of all of its processes.
     pub(super) fn whole_log(&self) -> String {
         let current = self.process.as_ref().map(ServerProcess::log).unwrap_or_default();

@@ -38,9 +38,10 @@ impl Nemesis<'_> {
         let begins = |this: &Self| (0..2).find(|at| this.logged(left[*at], &[RECOVERS]) > begun[*at]);
         let at = self.until_found("the recovery of a node that hangs begins", begins);
         let (recoverer, other) = (left[at], left[1 - at]);
-        let of_earlier = self.trace.ended_logs.get(&recoverer).map_or(0, |log| count(log, &RECOVERED));
+        let of_earlier = |this: &Self| count(this.cluster.member(recoverer).earlier_log(), &RECOVERED);
+        let before = of_earlier(self);
         self.kill(recoverer);
-        let was_faster = count(&self.trace.ended_logs[&recoverer], &RECOVERED) > of_earlier + ended[at];
+        let was_faster = of_earlier(self) > before + ended[at];
         self.trace.add(&format!(
             "node {recoverer} is killed while it recovers node {writer}; a segment was recovered before: \
              {was_faster}"
