@@ -17,11 +17,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+pub(super) use self::member::TestMember;
 use super::view::{ClusterView, GroupView};
 use crate::content::TestContent;
 use crate::s3::{CallFailure, S3ClientResponse, S3TestClient, full_body};
 use crate::seed::mix;
 use crate::server::{ServerProcess, ServerSetup, runtime};
+
+mod member;
 
 /// The bucket that exists before the cluster.
 pub(super) const BUCKET: &str = "cluster-tests";
@@ -166,54 +169,6 @@ pub(super) async fn assert_reads_before(client: &S3TestClient) {
 /// Keys of the objects that exist before the cluster.
 pub(super) fn keys_before() -> impl Iterator<Item = String> {
     (0..OBJECTS_BEFORE).map(|number| format!("before-{number:02}"))
-}
-
-/// A node: its configuration, and its process while it runs.
-pub(super) struct TestMember {
-    pub(super) setup: ServerSetup,
-    /// Address for the other nodes.
-    pub(super) address: SocketAddr,
-    process: Option<ServerProcess>,
-    /// The logs of its earlier processes, without what they wrote after a signal.
-    earlier_log: String,
-}
-
-impl TestMember {
-    /// Returns a node on this directory, with an address of its own.
-    fn new(dir: &Path, settings: NodeSettings) -> Self {
-        let address = unused_address();
-        // No load balancer needs time to notice a stop.
-        let setup = ServerSetup::new(dir).with("s3.shutdown_delay", "0s");
-        let setup = settings(setup).with("cluster.listen", address);
-        Self { setup, address, process: None, earlier_log: String::new() }
-    }
-
-    /// Takes the process, which runs, to end it.
-    fn take_process(&mut self) -> ServerProcess {
-        let process = self.process.take().expect("it runs");
-        self.earlier_log.push_str(&process.log());
-        process
-    }
-
-    /// The logs of the processes that have ended.
-    pub(super) fn earlier_log(&self) -> &str {
-        &self.earlier_log
-    }
-
-    /// The logs of all of its processes.
-    pub(super) fn whole_log(&self) -> String {
-        let current = self.process.as_ref().map(ServerProcess::log).unwrap_or_default();
-        format!("{}{current}", self.earlier_log)
-    }
-
-    /// Runs `mlgw cluster join` for the directory, with this seed; returns its output and its exit status.
-    pub(super) fn join(&self, seed: SocketAddr, token: &str, role: &str) -> (String, Option<i32>) {
-        let dir = self.setup.data_dir.to_str().expect("a test path");
-        let name = self.setup.data_dir.file_name().and_then(|name| name.to_str()).expect("a test path");
-        let seed = seed.to_string();
-        let words = ["join", dir, "--token", token, "--seed", &seed, "--role", role, "--name", name];
-        self.setup.cluster(&words)
-    }
 }
 
 /// The nodes of a cluster. The first has the id 1, and so on.
