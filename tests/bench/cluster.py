@@ -23,9 +23,8 @@ from units import KIB
 
 FIRST = 1
 VOTERS = 3
-# Group of the bucket that a store creates: a new bucket is in the first of the groups with the fewest ranges,
-# and group 1 has one already, for the buckets from before the cluster.
-FIRST_GROUP, BUCKET_GROUP = 1, 2
+# Group of the bucket that a store creates: the first node makes it before there are other groups of objects.
+BUCKET_GROUP = 1
 STORAGE, GATEWAY = "storage", "gateway"
 THREE = (STORAGE,) * VOTERS
 # Below the ports that the kernel gives to connections.

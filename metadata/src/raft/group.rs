@@ -545,7 +545,7 @@ impl Group {
     /// Enqueues a write of the newest committed position: after the next sync of the log, every start and
     /// every check of the store applies all that this member has applied.
     pub(crate) fn enqueue_committed(&self) {
-        self.log.enqueue_committed();
+        drop(self.log.enqueue_committed());
     }
 
     /// Writes the newest committed position without waiting for the next entries. A start without it waits

@@ -55,6 +55,12 @@ impl NeededCommits {
         });
     }
 
+    /// The last entry that [`Self::need`] has recorded.
+    #[cfg(test)]
+    pub(super) fn needed(&self) -> u64 {
+        self.0.borrow().index
+    }
+
     /// Begins a proposal of a follower.
     pub(super) fn begin_proposal(&self) -> FollowerProposal {
         self.0.send_modify(|needed| needed.proposals += 1);
@@ -114,12 +120,22 @@ impl<S: Stream<Item = Append> + Unpin> HeldStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lease::MemberLease;
+    use super::super::peers::{MemberLane, MemberPeers, PeerFuture, SnapshotBytes};
+    use super::super::remote::{MemberNetwork, RemoteNetwork};
+    use super::super::vote_pause::VotePause;
     use super::{Append, HOLD_MAX, NeededCommits};
+    use bytes::Bytes;
     use futures_util::FutureExt as _;
-    use futures_util::stream::{Stream, StreamExt as _, poll_fn};
+    use futures_util::stream::{Stream, StreamExt as _, iter, poll_fn};
+    use mlgw_common::NodeId;
     use mlgw_common::time::{Instant, sleep};
     use mlgw_formats::log_types::{Leadership, LogId, RaftLogEntry, Vote};
-    use openraft::EntryPayload;
+    use mlgw_formats::member_calls::{EmptyReply, MemberAnswer, MemberCall, MemberReply, MemberRequest};
+    use openraft::network::{RPCOption, RaftNetworkFactory as _, RaftNetworkV2 as _};
+    use openraft::{BasicNode, EntryPayload};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -156,12 +172,21 @@ mod tests {
         (sender, held.map(|append| indexes(&append)))
     }
 
+    /// The same after the entries 7 to `last`, of which none is committed.
+    async fn held_after(
+        needed: &NeededCommits,
+        last: u64,
+    ) -> (UnboundedSender<Append>, impl Stream<Item = [u64; 3]> + Unpin + use<>) {
+        let (sender, mut held) = held(needed);
+        sender.send(append(6, last, 6)).unwrap();
+        assert_eq!(held.next().await, Some([6, last, 6]));
+        (sender, held)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_announcement_is_replaced_by_the_next_entries() {
         let needed = NeededCommits::default();
-        let (sender, mut held) = held(&needed);
-        sender.send(append(6, 7, 6)).unwrap();
-        assert_eq!(held.next().await, Some([6, 7, 6]));
+        let (sender, mut held) = held_after(&needed, 7).await;
         sender.send(append(7, 7, 7)).unwrap();
         assert_eq!(held.next().now_or_never(), None, "it waits");
         sender.send(append(7, 8, 7)).unwrap();
@@ -175,9 +200,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_announcement_does_not_wait_longer_for_later_ones() {
         let needed = NeededCommits::default();
-        let (sender, mut held) = held(&needed);
-        sender.send(append(6, 9, 6)).unwrap();
-        held.next().await.unwrap();
+        let (sender, mut held) = held_after(&needed, 9).await;
         let begun = Instant::now();
         let announcing = async {
             for committed in 7..=9 {
@@ -195,9 +218,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_commit_that_a_follower_needs_is_announced_at_once() {
         let needed = NeededCommits::default();
-        let (sender, mut held) = held(&needed);
-        sender.send(append(6, 9, 6)).unwrap();
-        held.next().await.unwrap();
+        let (sender, mut held) = held_after(&needed, 9).await;
         sender.send(append(9, 9, 7)).unwrap();
         needed.need(6);
         assert_eq!(held.next().now_or_never(), None, "it needs an entry whose commit it knows");
@@ -215,9 +236,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn commits_are_announced_at_once_while_a_proposal_of_a_follower_is_not_answered() {
         let needed = NeededCommits::default();
-        let (sender, mut held) = held(&needed);
-        sender.send(append(6, 8, 6)).unwrap();
-        held.next().await.unwrap();
+        let (sender, mut held) = held_after(&needed, 8).await;
         let proposal = needed.begin_proposal();
         sender.send(append(8, 8, 7)).unwrap();
         assert_eq!(held.next().now_or_never(), Some(Some([8, 8, 7])));
@@ -236,5 +255,41 @@ mod tests {
             assert_eq!(held.next().await, Some([previous, previous, committed]));
         }
         assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+
+    /// Peers that record the number of entries of each append, and have them.
+    #[derive(Default)]
+    struct RecordingPeers(Mutex<Vec<usize>>);
+
+    impl MemberPeers for RecordingPeers {
+        fn call(&self, _node: NodeId, _lane: MemberLane, call: Bytes, _deadline: Instant) -> PeerFuture<'_> {
+            let (_, request) = MemberCall::read(call).unwrap();
+            let MemberRequest::Append(append) = request else { panic!("{request:?}") };
+            self.0.lock().push(append.entries.len());
+            let appended = MemberAnswer::encode_reply(MemberReply::Appended(EmptyReply {}));
+            Box::pin(async { Ok(appended) })
+        }
+
+        fn send_snapshot(&self, _node: NodeId, _head: Bytes, _body: SnapshotBytes) -> PeerFuture<'_> {
+            panic!("no snapshot is sent");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_sends_no_announcement_before_entries_that_follow_at_once() {
+        let peers = Arc::<RecordingPeers>::default();
+        let network = RemoteNetwork { peers: Arc::clone(&peers) as Arc<dyn MemberPeers>, group: 0 };
+        let mut network = MemberNetwork {
+            network,
+            vote_pause: VotePause::default(),
+            member_lease: Arc::new(MemberLease::new(1000)),
+            heartbeats: None,
+            needed_commits: NeededCommits::default(),
+        };
+        let mut other = network.new_client(2, &BasicNode::default()).await;
+        let appends = iter([append(6, 7, 6), append(7, 7, 7), append(7, 9, 7)]);
+        let answers = other.stream_append(appends, RPCOption::new(Duration::from_secs(1))).await.unwrap();
+        assert!(answers.collect::<Vec<_>>().await.iter().all(Result::is_ok));
+        assert_eq!(*peers.0.lock(), [1, 2]);
     }
 }

@@ -175,30 +175,24 @@ impl GroupLog {
         Ok(Some(log_entry::log_id_from_position(&record)))
     }
 
-    /// Returns the write of the newest committed position, unless it was returned before. The position stays
-    /// locked until the write is in the queue: a sync that begins afterwards includes it, whoever took it.
+    /// Returns the write of the newest committed position, unless it was returned before. The caller keeps
+    /// the position locked until it has enqueued the write. So a later sync includes the write in any case.
     fn committed_write(&self, committed: &mut Option<LogId>) -> Option<LogWrite> {
         let committed = committed.take()?;
         let record = schema::encode(&log_entry::log_position(&committed));
         Some(LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record))
     }
 
-    /// Enqueues a write of the newest committed position. The next sync of the store includes it.
-    pub(crate) fn enqueue_committed(&self) {
+    /// Enqueues a write of the newest committed position, and returns its outcome; `None` if the position was
+    /// enqueued before. The next sync of the store includes the write, and fails if it fails.
+    pub(crate) fn enqueue_committed(&self) -> Option<oneshot::Receiver<io::Result<()>>> {
         let mut committed = self.committed.lock();
-        if let Some(write) = self.committed_write(&mut committed) {
-            // The store reports a failure itself, and fails the next sync.
-            self.store.write(vec![write], Box::new(|_| ()));
-        }
+        self.committed_write(&mut committed).map(|write| self.enqueue(vec![write]))
     }
 
     /// Writes the newest committed position, before the group ends.
     pub(crate) async fn write_committed(&self) -> io::Result<()> {
-        let written = {
-            let mut committed = self.committed.lock();
-            self.committed_write(&mut committed).map(|write| self.enqueue(vec![write]))
-        };
-        match written {
+        match self.enqueue_committed() {
             Some(written) => outcome(written).await,
             None => Ok(()),
         }

@@ -107,10 +107,13 @@ async fn a_follower_answers_from_its_own_state_and_reads_behind_a_barrier() {
         let applied = member.propose(lease(count)).await.unwrap();
         assert!(matches!(applied.reply, Reply::Bodies { .. }));
         assert_eq!(leased(member), (1..=count).sum::<u64>(), "its own state has the change");
+        let (is_leader, needed) = (count == 1, &members[0].needed_commits);
+        assert!(is_leader || needed.needed() >= applied.index, "its commit is announced at once");
         for reader in &members {
             reader.barrier().await.unwrap();
             assert_eq!(leased(reader), (1..=count).sum::<u64>());
         }
+        assert!(needed.needed() >= applied.index, "also for a reader");
     }
     stop(members).await;
 }

@@ -7,7 +7,7 @@ bytes between the nodes. The nodes of the first set have the rows of all groups,
 to three nodes beyond its set, however many nodes there are."""
 
 from bench import numbered
-from cluster import BUCKET_GROUP, FIRST, FIRST_GROUP, THREE, new_cluster
+from cluster import BUCKET_GROUP, FIRST, THREE, new_cluster
 from rows.cluster.requests import BODY_BYTES, KEYS, Side, alone_with_objects, reading_side, take_turns
 from server import ServerError
 from store import BUCKET, CONNECTIONS
@@ -62,7 +62,7 @@ def cluster_grow(bench):
 def buckets_of_groups(cluster):
     """A bucket in each group: a new one is in the first of the groups with the fewest ranges."""
     buckets = {BUCKET_GROUP: BUCKET}
-    for group in (*range(BUCKET_GROUP + 1, GROUPS + 1), FIRST_GROUP):
+    for group in range(BUCKET_GROUP + 1, GROUPS + 1):
         buckets[group] = f"{BUCKET}-{group}"
         cluster.nodes[FIRST].call("PUT", f"/{buckets[group]}")
     return buckets

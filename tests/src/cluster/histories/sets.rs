@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mlgw_common::time::{Instant, block_for};
-
 use super::recorder::HistoryRecorder;
 use super::round::is_done_change;
 use crate::cluster::five::{assert_sets, nodes_of_groups};
@@ -16,7 +14,6 @@ use crate::cluster::testbed::{FIRST, STORAGE, TestCluster, wait_at_most};
 const COPIED_MAX: Duration = Duration::from_secs(360);
 /// Longest wait until every node was used.
 const USED_MAX: Duration = Duration::from_secs(180);
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Copies of a segment.
 const COPIES: usize = 3;
 
@@ -24,14 +21,9 @@ const COPIES: usize = 3;
 /// objects was the primary of a segment. Clients use the cluster meanwhile.
 pub(super) fn until_all_used(cluster: &TestCluster, recorder: &HistoryRecorder) {
     let voters = voters(cluster);
-    let begun = Instant::now();
-    while !recorder.primaries().is_superset(&voters) {
-        let stored = recorder.primaries();
-        assert!(
-            begun.elapsed() < USED_MAX,
-            "of the nodes {voters:?} only {stored:?} stored bytes of objects"
-        );
-        block_for(POLL_INTERVAL);
+    for voter in voters {
+        let what = format!("node {voter} stores bytes of objects");
+        wait_at_most(USED_MAX, &what, || recorder.primaries().contains(&voter));
     }
     let running: BTreeSet<usize> = cluster.running().into_iter().collect();
     wait_at_most(USED_MAX, &format!("something is changed through each of the nodes {running:?}"), || {

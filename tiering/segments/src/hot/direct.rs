@@ -63,6 +63,15 @@ pub(super) fn open_direct(path: &Path) -> Option<File> {
     regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()
 }
 
+/// Memory for `bytes` that begin at an aligned address, and the index of that address, up to which it is
+/// filled. The bytes are not zeroed: each is written once.
+fn aligned_memory(bytes: usize) -> (Vec<u8>, usize) {
+    let mut memory: Vec<u8> = Vec::with_capacity(bytes + BLOCK);
+    let aligned = memory.as_ptr().align_offset(BLOCK);
+    memory.resize(aligned, 0);
+    (memory, aligned)
+}
+
 /// A copy of whole blocks, where direct writes accept them.
 pub(super) struct AlignedBlocks {
     /// Longer than the blocks, so that it contains an aligned part of their length.
@@ -73,9 +82,7 @@ pub(super) struct AlignedBlocks {
 impl AlignedBlocks {
     pub(super) fn copy_of(blocks: &[u8]) -> Self {
         assert!(blocks.len().is_multiple_of(BLOCK), "direct writes are whole blocks");
-        let mut memory: Vec<u8> = Vec::with_capacity(blocks.len() + BLOCK);
-        let aligned = memory.as_ptr().align_offset(BLOCK);
-        memory.resize(aligned, 0);
+        let (mut memory, aligned) = aligned_memory(blocks.len());
         memory.extend_from_slice(blocks);
         Self { memory, aligned }
     }
@@ -156,10 +163,8 @@ impl DirectBlocks {
 
     fn allocate(&mut self) {
         if !self.has_buffer() {
-            // Its bytes are written once, and not zeroed before. It never grows.
-            self.memory = Vec::with_capacity(DIRECT_BUFFER_BYTES + BLOCK);
-            self.aligned = self.memory.as_ptr().align_offset(BLOCK);
-            self.memory.resize(self.aligned, 0);
+            // It never grows.
+            (self.memory, self.aligned) = aligned_memory(DIRECT_BUFFER_BYTES);
             self.memory.append(&mut self.rest);
         }
     }

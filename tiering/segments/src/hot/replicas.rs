@@ -248,19 +248,23 @@ impl Replication {
 
     /// Returns the time at which `bytes` that were received now are due.
     fn due_at(&self, bytes: u64) -> Instant {
-        let rate = self.options.bytes_per_second;
-        if rate == 0 { Instant::now() } else { self.pace.due_at(Instant::now(), bytes, rate) }
+        due_at(&self.pace, bytes, self.options.bytes_per_second)
     }
 
     /// Returns the time at which `bytes` of a local file that are read to verify it are due.
     fn verify_due_at(&self, bytes: u64) -> Instant {
-        let rate = self.options.bytes_per_second.saturating_mul(VERIFY_RATE_FACTOR);
-        if rate == 0 { Instant::now() } else { self.verify_pace.due_at(Instant::now(), bytes, rate) }
+        due_at(&self.verify_pace, bytes, self.options.bytes_per_second.saturating_mul(VERIFY_RATE_FACTOR))
     }
 
     pub(super) fn add_suspects(&self, segments: impl IntoIterator<Item = SegmentId>) {
         self.suspects.lock().extend(segments);
     }
+}
+
+/// The time at which `bytes` are due at a rate; now if the rate is 0, which means no limit.
+fn due_at(pace: &ByteRateLimiter, bytes: u64, rate: u64) -> Instant {
+    let now = Instant::now();
+    if rate == 0 { now } else { pace.due_at(now, bytes, rate) }
 }
 
 impl HotTierInner {
