@@ -265,7 +265,7 @@ mod tests {
         fn call(&self, _node: NodeId, _lane: MemberLane, call: Bytes, _deadline: Instant) -> PeerFuture<'_> {
             let (_, request) = MemberCall::read(call).unwrap();
             let MemberRequest::Append(append) = request else { panic!("{request:?}") };
-            self.0.lock().push(append.entries.len());
+            self.0.lock().push(append.decode_entries().unwrap().len());
             let appended = MemberAnswer::encode_reply(MemberReply::Appended(EmptyReply {}));
             Box::pin(async { Ok(appended) })
         }
