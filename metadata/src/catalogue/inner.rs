@@ -115,8 +115,9 @@ impl CatalogueInner {
     }
 
     /// Groups for `count` ranges of a new bucket: all groups in turn, those with the fewest ranges first, and
-    /// the first of those. Empty if there is only one group, so that its map of partitions stays as it is. A
-    /// divided catalogue has no objects in group 0.
+    /// of those in the order of their ids. Group 0 has rows of the whole server as well, so it is the last of
+    /// its equals. Empty if there is only one group, so that its map of partitions stays as it is. A divided
+    /// catalogue has no objects in group 0.
     pub(super) fn groups_for_ranges(&self, count: usize) -> Vec<u32> {
         let mut candidates = self.object_groups();
         if self.resident.is_divided() {
@@ -127,7 +128,7 @@ impl CatalogueInner {
         }
         let ranges = self.resident.ranges_by_group();
         let mut groups: Vec<u32> = candidates.into_iter().collect();
-        groups.sort_by_key(|group| ranges.get(group).copied().unwrap_or_default());
+        groups.sort_by_key(|group| (ranges.get(group).copied().unwrap_or_default(), *group == SYSTEM_GROUP));
         groups.into_iter().cycle().take(count).collect()
     }
 

@@ -10,6 +10,9 @@ use mlgw_formats::schema::{bucket as bucket_schema, quota::payer_row, usage::buc
 use std::path::Path;
 use std::sync::Arc;
 
+/// An id that no bucket of a test has.
+const BEYOND_ALL_BUCKETS: u64 = 1 << 40;
+
 fn groups(dir: &Path, groups: u32) -> CatalogueOptions {
     CatalogueOptions { groups, ..options(dir) }
 }
@@ -39,7 +42,7 @@ async fn new_buckets_are_spread_over_all_groups_and_old_ones_stay() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(groups(dir.path(), 1)).await.unwrap();
     let old = with_an_object(&catalogue, "old").await;
-    assert_eq!(catalogue.inner.resident.ranges_by_group().values().sum::<usize>(), 1, "no range of its own");
+    assert_eq!(catalogue.inner.resident.ranges_by_group(), [(0, 1)].into());
     catalogue.shutdown().await;
 
     let catalogue = Catalogue::open(three_groups(dir.path())).await.unwrap();
@@ -48,7 +51,7 @@ async fn new_buckets_are_spread_over_all_groups_and_old_ones_stay() {
         made.push(with_an_object(&catalogue, &format!("new-{i}")).await);
     }
     let found: Vec<_> = made.iter().map(|of| groups_with(&catalogue, of)).collect();
-    assert_eq!(found, [[1], [2], [0], [1], [2], [0]]);
+    assert_eq!(found, [[1], [2], [1], [2], [0], [1]]);
     assert_eq!(groups_with(&catalogue, &old), [0]);
     assert_eq!(catalogue.delete_bucket(&name("new-0")).await, Err(super::DeleteBucketError::NotEmpty));
     catalogue.shutdown().await;
@@ -58,7 +61,24 @@ async fn new_buckets_are_spread_over_all_groups_and_old_ones_stay() {
         assert!(catalogue.object(of.bucket_id(), &key("a")).unwrap().is_some(), "{}", of.name);
     }
     let later = with_an_object(&catalogue, "later").await;
-    assert_eq!(groups_with(&catalogue, &later), [1], "all groups stay");
+    assert_eq!(groups_with(&catalogue, &later), [2], "all groups stay");
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_buckets_are_in_groups_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    // A division of the catalogue gives the range at the beginning to one of the groups.
+    let partitions = vec![(BEYOND_ALL_BUCKETS, Vec::new(), 2)];
+    let catalogue =
+        Catalogue::open(CatalogueOptions { partitions, ..three_groups(dir.path()) }).await.unwrap();
+    assert_eq!(catalogue.inner.resident.ranges_by_group(), [].into(), "no bucket has a range");
+    let mut found = Vec::new();
+    for name in ["a", "b", "c"] {
+        let made = with_an_object(&catalogue, &format!("bucket-{name}")).await;
+        found.extend(groups_with(&catalogue, &made));
+    }
+    assert_eq!(found, [1, 2, 0]);
     catalogue.shutdown().await;
 }
 

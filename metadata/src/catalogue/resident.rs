@@ -156,11 +156,13 @@ impl Resident {
         self.partitions.read().values().copied().collect()
     }
 
-    /// Number of ranges of each group that has some.
+    /// Number of ranges of existing buckets in each group that has some. A bucket without a range of its own
+    /// counts as one. The range at the very beginning does not count: no bucket needs to be in it.
     pub(crate) fn ranges_by_group(&self) -> BTreeMap<u32, usize> {
+        let buckets: Vec<BucketId> = self.buckets.read().values().map(|bucket| bucket.bucket_id()).collect();
         let mut ranges = BTreeMap::new();
-        for group in self.partitions.read().values() {
-            *ranges.entry(*group).or_default() += 1;
+        for group in buckets.into_iter().flat_map(|bucket| self.ranges(bucket, b"")).map(|(_, group)| group) {
+            *ranges.entry(group).or_default() += 1;
         }
         ranges
     }
