@@ -54,8 +54,11 @@ pub enum FindingKind {
     StaleCatalogue,
     /// A segment's file is missing.
     SegmentMissing,
-    /// A segment is at an upstream, where its bytes are not checked.
+    /// A segment whose bytes were not checked: it is at an upstream or on other nodes only, or the replica of
+    /// this node is known to be damaged.
     RemoteSegment,
+    /// The replica of this node is missing, short or damaged. Other nodes have replicas of its segment.
+    Replica,
     /// A segment's file is shorter than its sealed length.
     SegmentShort,
     /// A segment's header.
@@ -92,6 +95,7 @@ impl fmt::Display for FindingKind {
             Self::StaleCatalogue => "stale-catalogue",
             Self::SegmentMissing => "segment-missing",
             Self::RemoteSegment => "remote-segment",
+            Self::Replica => "replica",
             Self::SegmentShort => "segment-short",
             Self::SegmentHeader => "segment-header",
             Self::RecordHead => "record-head",

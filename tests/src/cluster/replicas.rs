@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use mlgw_common::time::sleep;
 
+use super::rows::check_store;
 use super::segment_files::{
     MINUTELY_MAX, have_equal_segments, is_equal_on, names_with, segment_files, until_copied,
 };
 use super::testbed::{
-    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, assert_reads, keys_before, put, wait_at_most, wait_until,
+    BUCKET, FIRST, GATEWAY, STORAGE, TestCluster, TestMember, assert_reads, keys_before, put, wait_at_most,
+    wait_until,
 };
 use super::view::CopiesView;
 use crate::content::TestContent;
@@ -162,6 +164,11 @@ fn a_segment_that_is_damaged_on_all_nodes_that_answer_is_suspect_until_another_o
     wait_at_most(MINUTELY_MAX, "a segment is suspect", || suspects(&cluster) > 0.5);
     let (output, _) = cluster.member(FIRST).setup.command(&["cluster", "status"]);
     assert!(output.contains(" with a suspect copy\n"), "{output}");
+    cluster.kill(2);
+    let (output, status) = check_store(cluster.member(2));
+    assert_eq!(status, Some(0), "{output}");
+    assert!(output.contains("replicas of 1 segments") && output.contains("known to be damaged"), "{output}");
+    cluster.start(2);
     cluster.start(GOOD);
     until_copied(&cluster, &STORAGE);
     wait_until("no segment is suspect", || suspects(&cluster) < 0.5);
@@ -178,12 +185,23 @@ fn a_node_that_lost_its_segments_gets_them_again() {
     let dir = cluster.segments_dir(LOST);
     let lost = segment_files(&cluster, LOST);
     assert!(lost.len() > 10, "{lost:?}");
-    for name in lost.keys() {
-        fs::remove_file(dir.join(name)).expect("removed");
-    }
+    let remove = |name: &String| fs::remove_file(dir.join(name)).expect("removed");
+    let (last, _) = lost.last_key_value().expect("files");
+    lost.keys().filter(|name| *name != last).for_each(remove);
+    assert_replicas_are_reported(cluster.member(LOST));
+    remove(last);
     cluster.adopt_segments(LOST);
     cluster.start(LOST);
     until_copied(&cluster, &STORAGE);
+}
+
+/// Asserts that a check of a node that lacks segments points to the replicas of other nodes.
+fn assert_replicas_are_reported(member: &TestMember) {
+    let (output, status) = check_store(member);
+    assert_eq!(status, Some(1), "{output}");
+    assert!(output.contains("\"kind\": \"replica\""), "{output}");
+    assert!(output.contains("other nodes have replicas of the segments above"), "{output}");
+    assert!(!output.contains("data of the objects above is lost"), "{output}");
 }
 
 #[test]

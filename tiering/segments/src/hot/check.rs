@@ -3,7 +3,8 @@
 //!
 //! Every extent that an object, a version or an upload refers to is read and verified; unreferenced bytes are
 //! ignored (they may be remains of writes that were never acknowledged). Segments that only other nodes or
-//! upstreams have are counted and not checked. Nothing is written. Extents are verified in batches, each
+//! upstreams have are counted and not checked, and so are replicas that a running node has found damaged if
+//! other nodes have replicas without known damage. Nothing is written. Extents are verified in batches, each
 //! sorted by position in the files, so memory is bounded and the disk reads forward.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -56,6 +57,7 @@ pub fn check_segments(
         files: HashMap::new(),
         unusable: BTreeMap::new(),
         elsewhere: BTreeSet::new(),
+        suspect: BTreeSet::new(),
         batch: Vec::new(),
         verified_bytes: 0,
         damaged_records: 0,
@@ -82,12 +84,29 @@ struct SegmentCheck<'a> {
     unusable: BTreeMap<u64, (String, u64)>,
     /// Segments without a replica on this node, or at upstreams: they are not checked.
     elsewhere: BTreeSet<u64>,
+    /// Segments whose replica on this node is known to be damaged, and of which other nodes have replicas
+    /// without known damage: they are not checked.
+    suspect: BTreeSet<u64>,
     batch: Vec<ExtentToVerify>,
     verified_bytes: u64,
     total_bytes: u64,
     damaged_records: usize,
     /// Index of this check's first finding; findings about whole segments are inserted there.
     first_finding: usize,
+}
+
+/// Segments that were not checked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    segments: u64,
+    bytes: u64,
+}
+
+impl Counted {
+    const fn add(&mut self, record: &SegmentRecord) {
+        self.segments += 1;
+        self.bytes += record.length;
+    }
 }
 
 /// An extent to verify.
@@ -112,9 +131,16 @@ impl SegmentCheck<'_> {
                     continue;
                 }
             };
-            if record.replica_of(self.catalogue.node).is_none() {
-                self.elsewhere.insert(record.id);
-                continue;
+            match record.replica_of(self.catalogue.node) {
+                Some(replica) if replica.is_suspect && self.is_replicated(record.id) => {
+                    self.suspect.insert(record.id);
+                    continue;
+                }
+                Some(_) => {}
+                None => {
+                    self.elsewhere.insert(record.id);
+                    continue;
+                }
             }
             let path = self.dirs.path(record.segment_id(), tier);
             match regular::open(&path) {
@@ -124,7 +150,7 @@ impl SegmentCheck<'_> {
                     if let Some((kind, what)) = found {
                         // Nothing is lost with a file to which no object refers.
                         let severity = if referred { Severity::Damage } else { Severity::Info };
-                        let place = path.display().to_string();
+                        let (kind, place) = (self.kind_in(record.id, kind), path.display().to_string());
                         self.findings.push(CheckFinding { severity, kind, place, what });
                     }
                 }
@@ -142,6 +168,28 @@ impl SegmentCheck<'_> {
                     self.unusable.insert(record.id, (error.to_string(), 0));
                 }
             }
+        }
+    }
+
+    /// True if other nodes have replicas of a segment without known damage.
+    fn is_replicated(&self, segment: u64) -> bool {
+        let record = self.catalogue.facts.segments.get(&segment);
+        let others = record.into_iter().flat_map(|record| &record.replicas);
+        others.into_iter().any(|replica| replica.node != self.catalogue.node.0 && !replica.is_suspect)
+    }
+
+    /// The kind of a finding in a segment: bytes that other nodes have too are not lost.
+    fn kind_in(&self, segment: u64, kind: FindingKind) -> FindingKind {
+        match kind {
+            FindingKind::SegmentMissing
+            | FindingKind::SegmentShort
+            | FindingKind::RecordHead
+            | FindingKind::Block
+                if self.is_replicated(segment) =>
+            {
+                FindingKind::Replica
+            }
+            kind => kind,
         }
     }
 
@@ -216,7 +264,7 @@ impl SegmentCheck<'_> {
             let place = self.object_url(bucket, key);
             return self.findings.push(CheckFinding::damage(FindingKind::Row, place, what));
         };
-        if self.elsewhere.contains(&location.segment.0) {
+        if self.elsewhere.contains(&location.segment.0) || self.suspect.contains(&location.segment.0) {
             return;
         }
         let item = ExtentToVerify { location, bucket, body, part, offset, key: key.into() };
@@ -277,7 +325,7 @@ impl SegmentCheck<'_> {
             item.offset + u64::from(logical_bytes) - 1,
             segment_file_name(segment),
         );
-        self.findings.push(CheckFinding::damage(kind, place, what));
+        self.findings.push(CheckFinding::damage(self.kind_in(segment.0, kind), place, what));
     }
 
     fn object_url(&self, bucket: BucketId, key: &[u8]) -> String {
@@ -287,21 +335,34 @@ impl SegmentCheck<'_> {
 
     /// Reports the segments that were not checked, by upstream, and those that only other nodes have.
     fn report_unchecked(&mut self) {
-        let mut by_place = BTreeMap::<String, (u64, u64)>::new();
-        for id in &self.elsewhere {
-            let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
+        let mut by_place = BTreeMap::<String, Counted>::new();
+        for record in self.records_of(&self.elsewhere) {
             let at_upstream =
                 record.replicas.iter().find(|replica| replica.tier() == Ok(SegmentTier::Upstream));
             let place = at_upstream
                 .map_or_else(|| "other nodes".to_owned(), |replica| format!("upstream {}", replica.location));
-            let (segments, bytes) = by_place.entry(place).or_default();
-            (*segments, *bytes) = (*segments + 1, *bytes + record.length);
+            by_place.entry(place).or_default().add(record);
         }
-        for (place, (segments, bytes)) in by_place {
+        for (place, Counted { segments, bytes }) in by_place {
             let what =
                 format!("{segments} segments with {bytes} bytes are stored there and were not checked");
             self.findings.push(CheckFinding::note(FindingKind::RemoteSegment, place, what));
         }
+        let mut suspect = Counted::default();
+        self.records_of(&self.suspect).for_each(|record| suspect.add(record));
+        let Counted { segments, bytes } = suspect;
+        if segments > 0 {
+            let what = format!(
+                "replicas of {segments} segments with {bytes} bytes are known to be damaged here and were \
+                 not checked; other nodes have replicas of these segments, and this node copies them again \
+                 when it runs"
+            );
+            self.findings.push(CheckFinding::note(FindingKind::RemoteSegment, "this node", what));
+        }
+    }
+
+    fn records_of<'s>(&'s self, segments: &'s BTreeSet<u64>) -> impl Iterator<Item = &'s SegmentRecord> {
+        segments.iter().filter_map(|id| self.catalogue.facts.segments.get(id))
     }
 
     fn report_summary(&mut self) {
@@ -319,10 +380,8 @@ impl SegmentCheck<'_> {
                 ""
             };
             let what = format!("{why}; it contained {concerned} extents of objects{hint}");
-            self.findings.insert(
-                self.first_finding,
-                CheckFinding::damage(FindingKind::SegmentMissing, path.display(), what),
-            );
+            let kind = self.kind_in(*id, FindingKind::SegmentMissing);
+            self.findings.insert(self.first_finding, CheckFinding::damage(kind, path.display(), what));
         }
         if self.damaged_records > LISTED_MAX {
             let what = format!("{} more records are damaged", self.damaged_records - LISTED_MAX);

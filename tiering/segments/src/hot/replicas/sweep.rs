@@ -8,7 +8,9 @@
 //! not have arrived yet.
 //!
 //! The directories are read once a minute. Segments that left the records of this node are looked at in the
-//! next pass. At a power loss a file that was removed may be there again: the next sweep or start removes it.
+//! next pass, and so are those that a record has begun to list: a follower that lost its disk after its last
+//! append is listed when the writer seals the segment. At a power loss a file that was removed may be there
+//! again: the next sweep or start removes it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,6 +52,8 @@ pub(super) struct ReplicaSweep {
     due: Option<Instant>,
     /// Segments that listed this node at the end of the last pass; sorted.
     listed: Vec<SegmentId>,
+    /// Segments of which this node had to have a file in the last pass; sorted.
+    expected: Vec<SegmentId>,
     /// Segments that were in use when their files were to be removed.
     in_use: BTreeSet<SegmentId>,
 }
@@ -65,12 +69,17 @@ impl ReplicaSweep {
         let mut candidates = std::mem::take(&mut self.in_use);
         candidates.extend(self.listed.iter().copied().filter(left));
         self.listed.clone_from(&recorded.listed);
+        let mut expected = recorded.expected.clone();
         if self.due.is_none_or(|due| due <= Instant::now()) {
             self.due = Some(Instant::now() + SWEEP_INTERVAL);
             let files = files_in(context).await?;
-            report_missing(context, recorded, &files).await?;
+            expected.retain(|segment| !files.contains(segment));
             candidates = files.into_iter().filter(left).collect();
+        } else {
+            expected.retain(|segment| self.expected.binary_search(segment).is_err());
         }
+        self.expected.clone_from(&recorded.expected);
+        report_missing(context, expected).await?;
         let mut closed = Vec::new();
         for segment in candidates {
             match close(context, segment)? {
@@ -97,25 +106,24 @@ async fn files_in(context: &SweepContext<'_>) -> Result<BTreeSet<SegmentId>, Mov
     blocking(move || Ok(inner.files_in_use()?)).await
 }
 
-/// Reports listed replicas without a file: they are copied again.
-async fn report_missing(
-    context: &SweepContext<'_>,
-    recorded: &RecordedSegments,
-    files: &BTreeSet<SegmentId>,
-) -> Result<(), MoveStepError> {
-    let mut missing = recorded.expected.clone();
-    missing.retain(|segment| !files.contains(segment));
+/// Reports those of these listed replicas that have no file: they are copied again.
+async fn report_missing(context: &SweepContext<'_>, mut listed: Vec<SegmentId>) -> Result<(), MoveStepError> {
     // What is in a directory that is not used is not lost yet.
-    if missing.is_empty() || context.inner.has_refused_directory() {
+    if listed.is_empty() || context.inner.has_refused_directory() {
         return Ok(());
     }
     let inner = context.inner.clone();
     let missing = blocking(move || {
+        // A file that moved between the directories meanwhile is found now.
+        let is_missing = |segment: &SegmentId| !has_file(inner.volumes.dirs(), *segment);
+        listed.retain(is_missing);
+        if listed.is_empty() {
+            return Ok(listed);
+        }
         // What is missing because another directory is there is not lost yet.
         inner.check_directories()?;
-        // A file that moved between the directories meanwhile is found now.
-        missing.retain(|segment| !has_file(inner.volumes.dirs(), *segment));
-        Ok(missing)
+        listed.retain(is_missing);
+        Ok(listed)
     });
     context.replication.add_suspects(missing.await?);
     Ok(())

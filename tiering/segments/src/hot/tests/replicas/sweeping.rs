@@ -101,6 +101,23 @@ async fn a_file_stays_while_it_is_pinned_or_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_without_a_file_is_found_in_the_pass_after_it_is_listed() {
+    let nodes = TestNodes::new().await;
+    nodes.open(2).await;
+    // The directories are not read again for a minute.
+    nodes.cluster.pass(2).await;
+    let segment = nodes.segment_of(0).segment_id();
+    nodes.list_replica(2, segment).await;
+    nodes.cluster.pass(2).await;
+    nodes.cluster.pass(2).await;
+    assert_eq!(nodes.listed(segment), [(1, false), (2, true)]);
+    nodes.cluster.set_nodes([1, 2]);
+    nodes.cluster.until(|| nodes.are_all_on(&[1, 2])).await;
+    assert!(nodes.path(2, segment).exists());
+    nodes.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_not_listed_is_removed_once_enough_others_are_good() {
     let nodes = TestNodes::new().await;
     let segment = nodes.segment_of(0).segment_id();

@@ -561,6 +561,11 @@ impl TestNodes {
     /// Copies the file of a segment from node 1 to another one and lists the replica.
     pub(super) async fn add_replica(&self, node: u64, segment: SegmentId) {
         self.write(node, segment, &self.bytes(1, segment));
+        self.list_replica(node, segment).await;
+    }
+
+    /// Lists a replica of a segment on another node, whether it has the file or not.
+    pub(super) async fn list_replica(&self, node: u64, segment: SegmentId) {
         let SegmentRecord { mut replicas, changes, .. } = self.record(segment);
         replicas.push(Replica { node, location: "segments".into(), ..Replica::default() });
         self.bench.catalogue.raise_cluster_version(REPLICATION_CLUSTER_VERSION).await.unwrap();
