@@ -7,7 +7,6 @@ bytes between nodes can be counted apart from those of clients."""
 import itertools
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 
 import proc
 from bench import REST_CPU_SECONDS, REST_SECONDS_MAX
-from load.sampler import Sampler
 from server import ServerError, environment
 from store import Store
 from units import KIB
@@ -30,9 +28,7 @@ THREE = (STORAGE,) * VOTERS
 # Below the ports that the kernel gives to connections.
 PORTS = itertools.count(9100)
 GLANCE_SECONDS = 0.3
-# Between two samples of the bytes between nodes, and the number of samples in which an idle connection has
-# the same count: it is closed after 30 s.
-LOOK_SECONDS, IDLE_LOOKS = 1, 20
+SENT = "mlgw_cluster_bytes_total"
 # A part of the log that is on its way.
 LAG_BYTES_MAX = 64 * KIB
 # Leaders are transferred one after the other; they are settled when they were the same for this long.
@@ -222,21 +218,6 @@ class Cluster:
             found[group] = max(found.get(group, 0), int(path.name.partition("-")[2]))
         return found
 
-    def peer_bytes(self):
-        """The bytes that each connection between nodes has carried in both directions, by its two addresses.
-        TLS is included, retransmissions are not."""
-        listed = subprocess.run(["ss", "-tinHO", "state", "established", "src", peer_host()],
-                                check=True, capture_output=True, text=True).stdout
-        addresses = {store.server.settings["cluster.listen"] for store in self.running().values()}
-        found = {}
-        for line in listed.splitlines():
-            here, there = re.findall(r"\S+:\d+", line)[:2]
-            # The end that was dialed: each connection is counted once.
-            if here in addresses:
-                counts = re.findall(r"bytes_(?:acked|received):(\d+)", line)
-                found[here, there] = sum(int(count) for count in counts)
-        return found
-
 
 class Unchanged:
     """A value that is observed repeatedly."""
@@ -266,40 +247,25 @@ def settled_leaders(groups):
     return {number: group["leader"] for number, group in groups.items()}
 
 
-class PeerBytes:
-    """Samples of Cluster.peer_bytes, from its begin to its end."""
+class CountedBytes:
+    """The nodes, with the bytes that were sent between them in all turns, before encryption. The nodes count
+    them: connections end with their segments, so those of the kernel would lack their last bytes."""
 
     def __init__(self, cluster):
-        self.look, self.samples = cluster.peer_bytes, []
+        self.cluster, self.bytes = cluster, 0
 
-    def __enter__(self):
-        self.samples.append(self.look())
-        self.sampler = Sampler(self.look, LOOK_SECONDS)
-        self.sampler.__enter__()
-        return self
+    def spent(self, work):
+        before = self.sent()
+        load = self.cluster.spent(work)
+        grown = self.sent() - before
+        if grown <= 0:
+            raise ServerError("the nodes counted no bytes between them")
+        self.bytes += grown
+        return load
 
-    def __exit__(self, *_):
-        self.sampler.__exit__()
-        if self.sampler.error:
-            raise self.sampler.error
-        self.samples += [*(value for _, value in self.sampler.samples), self.look()]
-
-    def grown(self):
-        return grown_bytes(self.samples)
-
-
-def grown_bytes(samples):
-    """The growth of Cluster.peer_bytes over samples. A connection may end if it carried nothing since the
-    first one, or in so many of them. One that begins and ends between two samples is not counted."""
-    counts, looks = dict(samples[0]), dict.fromkeys(samples[0], IDLE_LOOKS)
-    for before, after in itertools.pairwise(samples):
-        ended = {connection for connection in before.keys() - after.keys() if looks[connection] < IDLE_LOOKS}
-        if ended:
-            raise ServerError(f"{len(ended)} connections ended in use, and their last bytes are unknown")
-        looks = {connection: looks[connection] + 1 if before.get(connection) == count else 1
-                 for connection, count in after.items()}
-        counts |= after
-    return sum(count - samples[0].get(connection, 0) for connection, count in counts.items())
+    def sent(self):
+        stores = self.cluster.running().values()
+        return sum(store.server.metrics().sum(SENT, direction="out") for store in stores)
 
 
 def peer_host():

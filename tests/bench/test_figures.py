@@ -7,12 +7,13 @@ import tempfile
 import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
 import compare
 import rows
-from cluster import IDLE_LOOKS, grown_bytes
+from cluster import CountedBytes
 from load.nodes import Mix, NodesLoad, Sent, capacity, p99
 from report import Report, shown, three_digits
 from rows.cluster.latency import LOAD_MAX, rate_of_load, ratio
@@ -32,17 +33,22 @@ def reported(add):
 
 
 class Counting(unittest.TestCase):
-    def test_the_bytes_of_connections_are_counted_that_began_or_ended_idle(self):
-        samples = [{"a": 5, "b": 7}, {"a": 9, "b": 8}, *([{"a": 11, "b": 8, "c": 2}] * IDLE_LOOKS), {"a": 20}]
-        self.assertEqual(grown_bytes(samples), 15 + 1 + 2)
+    def test_bytes_between_nodes_are_summed_over_nodes_and_turns(self):
+        counted = CountedBytes(nodes_that_sent([5, 7], [9, 8], [9, 8], [10, 18]))
+        self.assertEqual([counted.spent(lambda: "load") for _ in range(2)], ["load", "load"])
+        self.assertEqual(counted.bytes, 5 + 11)
 
-    def test_a_connection_that_ended_in_use_has_an_unknown_count(self):
-        idle = [{"a": 9}] * (IDLE_LOOKS - 1)
-        for samples in ([{"a": 5}, {"a": 9}, {}], [{}, {"a": 5}, {}], [{"a": 5}, *idle, {}]):
-            with self.assertRaises(ServerError):
-                grown_bytes(samples)
-        self.assertEqual(grown_bytes([{"a": 5}, *idle, {"a": 9}, {}]), 4)
-        self.assertEqual(grown_bytes([{"a": 5, "b": 1}, {"b": 2}]), 1, "it carried nothing")
+    def test_nodes_that_count_nothing_are_an_error(self):
+        with self.assertRaises(ServerError):
+            CountedBytes(nodes_that_sent([0, 0], [0, 0])).spent(lambda: "load")
+
+
+def nodes_that_sent(*samples):
+    """Nodes whose metrics show the bytes of these samples, one after the other."""
+    left = iter([SimpleNamespace(sum=lambda _, direction, sent=sent: sent) for sent in chain(*samples)])
+    server = SimpleNamespace(metrics=lambda: next(left))
+    stores = dict.fromkeys(range(len(samples[0])), SimpleNamespace(server=server))
+    return SimpleNamespace(running=lambda: stores, spent=lambda work: work())
 
 
 class Judging(unittest.TestCase):

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::{BindingInfo, BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
+use mlgw_api::{BindingInfo, BucketInfo, BucketPage, KeyRangeInfo, NewBucketRequest, QuotaRequest};
 use mlgw_common::{BucketName, SplitKeys, Timestamp};
 use mlgw_config::SettingType as _;
 use mlgw_credentials::quota::{parse_request, quota_info, used_info};
@@ -148,7 +148,13 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         binding: bucket.binding.as_ref().map(binding_info),
         quota: quota_info(bucket.quota),
         used: used_info(&usage),
+        ranges: catalogue.bucket_ranges(bucket.bucket_id()).into_iter().map(key_range_info).collect(),
     })
+}
+
+/// Converts the first key and the group of a range to their API type. Split keys are UTF-8.
+fn key_range_info((from, group): (Vec<u8>, u32)) -> KeyRangeInfo {
+    KeyRangeInfo { from: String::from_utf8_lossy(&from).into_owned(), group }
 }
 
 /// Converts a binding to its API type.

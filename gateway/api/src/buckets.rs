@@ -33,6 +33,18 @@ pub struct BucketInfo {
     pub quota: QuotaInfo,
     /// Usage counted against the quota.
     pub used: UsedInfo,
+    /// Ranges of the keys, in order; one without split keys. Empty if an earlier version answers.
+    #[serde(default)]
+    pub ranges: Vec<KeyRangeInfo>,
+}
+
+/// Keys of a bucket up to the first one of the next range.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyRangeInfo {
+    /// First key of the range; empty for the first range.
+    pub from: String,
+    /// Id of the object group that holds the keys.
+    pub group: u32,
 }
 
 /// A page of buckets, sorted by name.

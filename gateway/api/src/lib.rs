@@ -39,7 +39,7 @@ mod workloads;
 
 pub use admin_file::{ADMIN_FILE, AdminFile};
 pub use bindings::{BindRequest, BindingInfo, BindingMode, RefreshRequest, RefreshResult};
-pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
+pub use buckets::{BucketInfo, BucketPage, KeyRangeInfo, NewBucketRequest};
 pub use cluster::{
     ClusterAuthorityChange, ClusterCopiesInfo, ClusterDutyPhase, ClusterGroupInfo, ClusterInfo,
     ClusterLeavingInfo, ClusterMemberInfo, ClusterMemberPart, ClusterNodeChange, ClusterNodeInfo,

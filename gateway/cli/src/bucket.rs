@@ -9,8 +9,8 @@ use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
-    BindRequest, BindingMode, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, MigrationTarget,
-    NewBucketRequest, QuotaRequest, RefreshRequest, RefreshResult,
+    BindRequest, BindingMode, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, KeyRangeInfo,
+    MigrationTarget, NewBucketRequest, QuotaRequest, RefreshRequest, RefreshResult,
 };
 use mlgw_common::ByteSize;
 use std::time::Duration;
@@ -322,5 +322,14 @@ fn show(bucket: &BucketInfo) -> String {
         ("uploads", format!("{} ({})", bucket.uploads, ByteSize(bucket.upload_bytes).human())),
         ("quota", describe(bucket.quota, bucket.used)),
         ("owner", bucket.owner.clone()),
+        ("groups", groups(&bucket.ranges)),
     ])
+}
+
+/// The object groups of the ranges, each but the first with its first key.
+fn groups(ranges: &[KeyRangeInfo]) -> String {
+    let range = |KeyRangeInfo { from, group }: &KeyRangeInfo| {
+        if from.is_empty() { group.to_string() } else { format!("{group} from {from:?}") }
+    };
+    if ranges.is_empty() { "-".to_owned() } else { ranges.iter().map(range).collect::<Vec<_>>().join(", ") }
 }

@@ -254,7 +254,8 @@ impl TestCluster {
         cluster
     }
 
-    /// Creates the buckets [`SPREAD`] after the first one, which exists before the cluster.
+    /// Creates the buckets [`SPREAD`] after the first one, which exists before the cluster. They are in the
+    /// groups 1, 2 and 3.
     pub(super) fn create_spread_buckets(&self) {
         let client = self.client(FIRST);
         self.block_on(async {
@@ -262,6 +263,16 @@ impl TestCluster {
                 client.create_bucket(bucket).await.expect("made");
             }
         });
+        assert_eq!(SPREAD.map(|bucket| self.group_of(bucket)), [1, 2, 3]);
+    }
+
+    /// The object group of a bucket without split keys.
+    fn group_of(&self, bucket: &str) -> u64 {
+        let words = ["bucket", "show", bucket, "--output", "json"];
+        let (output, status) = self.member(FIRST).setup.command(&words);
+        assert_eq!(status, Some(0), "{output}");
+        let shown: serde_json::Value = serde_json::from_str(&output).expect("a bucket");
+        shown["ranges"][0]["group"].as_u64().expect("a group")
     }
 
     /// Waits until three nodes vote in every group, and each group has the leader that it is assigned to.

@@ -11,12 +11,12 @@ use mlgw_api::{
     DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo, DecisionList,
     DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult, DrainNodeRequest,
     ExtentInfo, ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo,
-    KeyList, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewJoinTokenInfo, NewKey,
-    ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo,
-    QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo, ResidencyInfo,
-    ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SilentNode, SourceInfo,
-    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo,
-    UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
+    KeyList, KeyRangeInfo, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset,
+    NewJoinTokenInfo, NewKey, ObjectInfo, ObjectLocation, ObjectNodeInfo, ObjectTierInfo, OriginObjectInfo,
+    PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult, RemoveNodeRequest, ReplacedDiskInfo,
+    ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SilentNode,
+    SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep,
+    UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -122,6 +122,7 @@ fn bucket() -> BucketInfo {
         }),
         quota: QuotaInfo::default(),
         used: UsedInfo::default(),
+        ranges: vec![KeyRangeInfo { from: String::new(), group: 1 }],
     }
 }
 

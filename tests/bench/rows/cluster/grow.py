@@ -7,7 +7,7 @@ bytes between the nodes. The nodes of the first set have the rows of all groups,
 to three nodes beyond its set, however many nodes there are."""
 
 from bench import numbered
-from cluster import BUCKET_GROUP, FIRST, THREE, new_cluster
+from cluster import BUCKET_GROUP, FIRST, THREE, CountedBytes, new_cluster
 from rows.cluster.requests import BODY_BYTES, KEYS, Side, alone_with_objects, reading_side, take_turns
 from server import ServerError
 from store import BUCKET, CONNECTIONS
@@ -17,31 +17,12 @@ SIZES = (3, 5, 9)
 # Enough that every node has groups of its own.
 GROUPS = 9
 FIRST_SET = 0
-SENT = "mlgw_cluster_bytes_total"
 # Compaction moves nothing. The passes that make a group leave its former set have its interval.
 COMPACTION = {"hot.compact_interval": "1s", "hot.compact_dead_percent": 99}
 SETTINGS = COMPACTION | {"catalogue.object_groups": GROUPS}
 OBJECTS = 20_000
 TURNS = 3
 MORE_MAX = 1.25
-
-
-class CountedBytes:
-    """The nodes, with the bytes that were sent between them in all turns, before encryption. The nodes count
-    them: connections end with their segments, so those of the kernel would lack their last bytes."""
-
-    def __init__(self, cluster):
-        self.cluster, self.bytes = cluster, 0
-
-    def spent(self, work):
-        before = self.sent()
-        load = self.cluster.spent(work)
-        self.bytes += self.sent() - before
-        return load
-
-    def sent(self):
-        stores = self.cluster.running().values()
-        return sum(store.server.metrics().sum(SENT, direction="out") for store in stores)
 
 
 def cluster_grow(bench):

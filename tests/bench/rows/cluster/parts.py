@@ -6,7 +6,7 @@ from statistics import median
 
 import proc
 from bench import NO_COMPACTION
-from cluster import PeerBytes, new_cluster
+from cluster import CountedBytes, new_cluster
 from load.result import Load
 from rows.multipart import Sender
 from units import GIB, MIB
@@ -25,22 +25,21 @@ def cluster_parts(bench):
     parts, body = max(1, int(bench.options.gib / 2 * GIB / PART_BYTES)), os.urandom(PART_BYTES)
     costs, total = {"alone": [], "cluster": []}, TURNS * parts * PART_BYTES
     with new_cluster(bench, settings=NO_COMPACTION) as cluster:
-        with PeerBytes(cluster) as peer_bytes:
-            for turn in range(TURNS):
-                bench.report.say(f"cluster-parts: turn {turn + 1} of {TURNS}")
-                costs["alone"].append(send(bench, bench.spent, alone, body, parts))
-                leading = cluster.nodes[cluster.leader()]
-                cost = send(bench, cluster.spent, leading, body, parts, cluster.until_copied)
-                costs["cluster"].append(cost)
-        between = peer_bytes.grown()
+        counted = CountedBytes(cluster)
+        for turn in range(TURNS):
+            bench.report.say(f"cluster-parts: turn {turn + 1} of {TURNS}")
+            costs["alone"].append(send(bench, bench.spent, alone, body, parts))
+            leading = cluster.nodes[cluster.leader()]
+            cost = send(bench, counted.spent, leading, body, parts, cluster.until_copied)
+            costs["cluster"].append(cost)
     size = parts * PART_BYTES
     each = {side: median(load.cpu for load in loads) * GIB / size for side, loads in costs.items()}
     rates = {side: median(size / MIB / load.seconds for load in loads) for side, loads in costs.items()}
     note = (f"{each['cluster']:.2f} CPU s/GiB, alone {each['alone']:.2f}; "
             f"{rates['cluster']:.0f} MiB/s, alone {rates['alone']:.0f}")
     bench.report.at_most("cluster-parts", each["cluster"] / each["alone"], "of one node's", CPU_MAX, note)
-    note = f"{between / MIB:,.0f} MiB between nodes, {total / MIB:,.0f} MiB of bodies"
-    bench.report.at_most("cluster-parts-bytes", between / total, "of body", BYTES_MAX, note)
+    note = f"{counted.bytes / MIB:,.0f} MiB between nodes, {total / MIB:,.0f} MiB of bodies"
+    bench.report.at_most("cluster-parts-bytes", counted.bytes / total, "of body", BYTES_MAX, note)
 
 
 def send(bench, spent, store, body, parts, until_done=lambda: None):
