@@ -148,13 +148,15 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         binding: bucket.binding.as_ref().map(binding_info),
         quota: quota_info(bucket.quota),
         used: used_info(&usage),
-        ranges: catalogue.bucket_ranges(bucket.bucket_id()).into_iter().map(key_range_info).collect(),
+        ranges: key_ranges(catalogue, bucket),
     })
 }
 
-/// Converts the first key and the group of a range to their API type. Split keys are UTF-8.
-fn key_range_info((from, group): (Vec<u8>, u32)) -> KeyRangeInfo {
-    KeyRangeInfo { from: String::from_utf8_lossy(&from).into_owned(), group }
+/// Returns the ranges of a bucket. Split keys are UTF-8.
+fn key_ranges(catalogue: &Catalogue, bucket: &Bucket) -> Vec<KeyRangeInfo> {
+    let text = |from: Vec<u8>| String::from_utf8_lossy(&from).into_owned();
+    let ranges = catalogue.bucket_ranges(bucket.bucket_id()).into_iter();
+    ranges.map(|(from, group)| KeyRangeInfo { from: text(from), group }).collect()
 }
 
 /// Converts a binding to its API type.
