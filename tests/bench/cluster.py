@@ -1,8 +1,7 @@
 """A cluster whose nodes are servers on this machine: their states, and the CPU time of all of them together.
 
 Node 1 is an empty server that became a cluster; the others join it. Nodes connect to each other at a loopback
-address that no other run uses, so no client's connection gets the port of a node that is stopped, and the
-bytes between nodes can be counted apart from those of clients."""
+address that no other run uses, so no client's connection gets the port of a node that is stopped."""
 
 import itertools
 import json
@@ -248,8 +247,8 @@ def settled_leaders(groups):
 
 
 class CountedBytes:
-    """The nodes, with the bytes that were sent between them in all turns, before encryption. The nodes count
-    them: connections end with their segments, so those of the kernel would lack their last bytes."""
+    """The nodes, with the bytes that were sent between them in all turns, before encryption. The counters of
+    the nodes are used, because a connection that was closed has no counter in the kernel any more."""
 
     def __init__(self, cluster):
         self.cluster, self.bytes = cluster, 0

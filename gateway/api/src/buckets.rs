@@ -33,12 +33,13 @@ pub struct BucketInfo {
     pub quota: QuotaInfo,
     /// Usage counted against the quota.
     pub used: UsedInfo,
-    /// Ranges of the keys, in order; one without split keys. Empty if an earlier version answers.
+    /// Ranges of the keys, in order; one without split keys.
+    // An earlier version of a node sends none.
     #[serde(default)]
     pub ranges: Vec<KeyRangeInfo>,
 }
 
-/// Keys of a bucket up to the first one of the next range.
+/// A range of keys of a bucket, up to the first key of the next range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRangeInfo {
     /// First key of the range; empty for the first range.

@@ -201,7 +201,7 @@ fn remedy(kind: FindingKind) -> Option<&'static str> {
             Some("data of the objects above is lost: write them again or delete them; the rest can be served")
         }
         FindingKind::Replica => {
-            Some("other nodes have replicas of the segments above: start this node, which copies them again")
+            Some("other nodes have replicas of the segments above: this node copies them again when it runs")
         }
         FindingKind::Log => Some(
             "the newest writes in the log are damaged: `mlgw store rebuild --without-log` returns to the \

@@ -207,7 +207,8 @@ fn repair_segment_files(
     done: &mut RepairLog,
     watch: ProgressCallback<'_>,
 ) -> Result<(), StoreVerbError> {
-    if !has_damage(findings, &[FindingKind::SegmentHeader, FindingKind::SegmentMissing]) {
+    let repaired = [FindingKind::SegmentHeader, FindingKind::SegmentMissing, FindingKind::Replica];
+    if !has_damage(findings, &repaired) {
         return Ok(());
     }
     let _held = DataDir::hold(&place.dir)?;

@@ -68,7 +68,7 @@ async fn new_buckets_are_spread_over_all_groups_and_old_ones_stay() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_buckets_are_in_groups_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
-    // A division of the catalogue gives the range at the beginning to one of the groups.
+    // A range that no bucket uses, like the one at the beginning of a divided catalogue.
     let partitions = vec![(BEYOND_ALL_BUCKETS, Vec::new(), 2)];
     let catalogue =
         Catalogue::open(CatalogueOptions { partitions, ..three_groups(dir.path()) }).await.unwrap();

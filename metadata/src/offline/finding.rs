@@ -54,10 +54,10 @@ pub enum FindingKind {
     StaleCatalogue,
     /// A segment's file is missing.
     SegmentMissing,
-    /// A segment whose bytes were not checked: it is at an upstream or on other nodes only, or the replica of
-    /// this node is known to be damaged.
+    /// A segment is at an upstream or on other nodes, where its bytes are not checked.
     RemoteSegment,
-    /// The replica of this node is missing, short or damaged. Other nodes have replicas of its segment.
+    /// The replica of this node is missing, short or damaged, or marked as such. Other nodes have replicas of
+    /// its segment.
     Replica,
     /// A segment's file is shorter than its sealed length.
     SegmentShort,

@@ -167,7 +167,7 @@ fn a_segment_that_is_damaged_on_all_nodes_that_answer_is_suspect_until_another_o
     cluster.kill(2);
     let (output, status) = check_store(cluster.member(2));
     assert_eq!(status, Some(0), "{output}");
-    assert!(output.contains("replicas of 1 segments") && output.contains("known to be damaged"), "{output}");
+    assert!(output.contains("are marked as suspect on this node"), "{output}");
     cluster.start(2);
     cluster.start(GOOD);
     until_copied(&cluster, &STORAGE);
@@ -185,11 +185,10 @@ fn a_node_that_lost_its_segments_gets_them_again() {
     let dir = cluster.segments_dir(LOST);
     let lost = segment_files(&cluster, LOST);
     assert!(lost.len() > 10, "{lost:?}");
-    let remove = |name: &String| fs::remove_file(dir.join(name)).expect("removed");
-    let (last, _) = lost.last_key_value().expect("files");
-    lost.keys().filter(|name| *name != last).for_each(remove);
+    for name in lost.keys() {
+        fs::remove_file(dir.join(name)).expect("removed");
+    }
     assert_replicas_are_reported(cluster.member(LOST));
-    remove(last);
     cluster.adopt_segments(LOST);
     cluster.start(LOST);
     until_copied(&cluster, &STORAGE);

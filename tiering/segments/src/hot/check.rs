@@ -3,8 +3,8 @@
 //!
 //! Every extent that an object, a version or an upload refers to is read and verified; unreferenced bytes are
 //! ignored (they may be remains of writes that were never acknowledged). Segments that only other nodes or
-//! upstreams have are counted and not checked, and so are replicas that a running node has found damaged if
-//! other nodes have replicas without known damage. Nothing is written. Extents are verified in batches, each
+//! upstreams have are counted and not checked. So are replicas that are marked as suspect (damaged, missing or
+//! perhaps incomplete), if another node has a replica without a mark. Nothing is written. Extents are verified in batches, each
 //! sorted by position in the files, so memory is bounded and the disk reads forward.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,7 +33,7 @@ use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Extents per verification batch: about 32 MiB of memory.
 const BATCH_EXTENTS: usize = 1 << 18;
-/// Maximum number of damaged records that are reported individually.
+/// Maximum number of damaged records of a kind that are reported individually.
 const LISTED_MAX: usize = 10_000;
 /// Names of other files in a segment directory.
 const OWN_NAMES: [&str; 4] = [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_TEMP_NAME, PROBE_FILE_NAME];
@@ -60,7 +60,7 @@ pub fn check_segments(
         suspect: BTreeSet::new(),
         batch: Vec::new(),
         verified_bytes: 0,
-        damaged_records: 0,
+        damaged_records: BTreeMap::new(),
         total_bytes: catalogue.facts.usage.values().map(|usage| usage.bytes).sum(),
     };
     check.check_segment_files();
@@ -84,13 +84,14 @@ struct SegmentCheck<'a> {
     unusable: BTreeMap<u64, (String, u64)>,
     /// Segments without a replica on this node, or at upstreams: they are not checked.
     elsewhere: BTreeSet<u64>,
-    /// Segments whose replica on this node is known to be damaged, and of which other nodes have replicas
-    /// without known damage: they are not checked.
+    /// Segments whose replica on this node is marked as suspect, and of which another node has a replica
+    /// without a mark: they are not checked.
     suspect: BTreeSet<u64>,
     batch: Vec<ExtentToVerify>,
     verified_bytes: u64,
     total_bytes: u64,
-    damaged_records: usize,
+    /// Number of damaged records by the kind of their finding.
+    damaged_records: BTreeMap<FindingKind, usize>,
     /// Index of this check's first finding; findings about whole segments are inserted there.
     first_finding: usize,
 }
@@ -132,7 +133,7 @@ impl SegmentCheck<'_> {
                 }
             };
             match record.replica_of(self.catalogue.node) {
-                Some(replica) if replica.is_suspect && self.is_replicated(record.id) => {
+                Some(replica) if replica.is_suspect && is_replicated(self.catalogue, record.id) => {
                     self.suspect.insert(record.id);
                     continue;
                 }
@@ -159,8 +160,9 @@ impl SegmentCheck<'_> {
                 }
                 Err(error) => {
                     let is_there = error.kind() != io::ErrorKind::NotFound;
-                    if is_there && !referred && record.state() == SegmentState::Open {
-                        // A start reads an open segment to its end and fails without it.
+                    let is_alone = record.replicas.len() == 1;
+                    if is_there && !referred && is_alone && record.state() == SegmentState::Open {
+                        // A start reads such a segment to its end and fails if it cannot.
                         let finding =
                             CheckFinding::damage(FindingKind::SegmentMissing, path.display(), &error);
                         self.findings.push(finding);
@@ -171,13 +173,6 @@ impl SegmentCheck<'_> {
         }
     }
 
-    /// True if other nodes have replicas of a segment without known damage.
-    fn is_replicated(&self, segment: u64) -> bool {
-        let record = self.catalogue.facts.segments.get(&segment);
-        let others = record.into_iter().flat_map(|record| &record.replicas);
-        others.into_iter().any(|replica| replica.node != self.catalogue.node.0 && !replica.is_suspect)
-    }
-
     /// The kind of a finding in a segment: bytes that other nodes have too are not lost.
     fn kind_in(&self, segment: u64, kind: FindingKind) -> FindingKind {
         match kind {
@@ -185,7 +180,7 @@ impl SegmentCheck<'_> {
             | FindingKind::SegmentShort
             | FindingKind::RecordHead
             | FindingKind::Block
-                if self.is_replicated(segment) =>
+                if is_replicated(self.catalogue, segment) =>
             {
                 FindingKind::Replica
             }
@@ -312,11 +307,13 @@ impl SegmentCheck<'_> {
     }
 
     fn report_damage(&mut self, item: &ExtentToVerify, kind: FindingKind, what: &str) {
-        self.damaged_records += 1;
-        if self.damaged_records > LISTED_MAX {
+        let RecordLocation { segment, offset, logical_bytes, .. } = item.location;
+        let kind = self.kind_in(segment.0, kind);
+        let damaged = self.damaged_records.entry(kind).or_default();
+        *damaged += 1;
+        if *damaged > LISTED_MAX {
             return;
         }
-        let RecordLocation { segment, offset, logical_bytes, .. } = item.location;
         let part = item.part.map_or_else(String::new, |part| format!(" of part {part}"));
         let place = format!(
             "{} bytes {} to {}{part}, {} at {offset}",
@@ -325,7 +322,7 @@ impl SegmentCheck<'_> {
             item.offset + u64::from(logical_bytes) - 1,
             segment_file_name(segment),
         );
-        self.findings.push(CheckFinding::damage(self.kind_in(segment.0, kind), place, what));
+        self.findings.push(CheckFinding::damage(kind, place, what));
     }
 
     fn object_url(&self, bucket: BucketId, key: &[u8]) -> String {
@@ -353,11 +350,10 @@ impl SegmentCheck<'_> {
         let Counted { segments, bytes } = suspect;
         if segments > 0 {
             let what = format!(
-                "replicas of {segments} segments with {bytes} bytes are known to be damaged here and were \
-                 not checked; other nodes have replicas of these segments, and this node copies them again \
-                 when it runs"
+                "{segments} segments with {bytes} bytes are marked as suspect on this node and were not \
+                 checked; other nodes have replicas of them, and this node copies them again when it runs"
             );
-            self.findings.push(CheckFinding::note(FindingKind::RemoteSegment, "this node", what));
+            self.findings.push(CheckFinding::note(FindingKind::Replica, "this node", what));
         }
     }
 
@@ -383,11 +379,20 @@ impl SegmentCheck<'_> {
             let kind = self.kind_in(*id, FindingKind::SegmentMissing);
             self.findings.insert(self.first_finding, CheckFinding::damage(kind, path.display(), what));
         }
-        if self.damaged_records > LISTED_MAX {
-            let what = format!("{} more records are damaged", self.damaged_records - LISTED_MAX);
-            self.findings.push(CheckFinding::damage(FindingKind::Block, self.dirs.hot().display(), what));
+        for (kind, damaged) in &self.damaged_records {
+            if let Some(more @ 1..) = damaged.checked_sub(LISTED_MAX) {
+                let what = format!("{more} more records are damaged");
+                self.findings.push(CheckFinding::damage(*kind, self.dirs.hot().display(), what));
+            }
         }
     }
+}
+
+/// True if another node has a replica of a segment that is not marked as suspect.
+pub(super) fn is_replicated(catalogue: &Offline, segment: u64) -> bool {
+    let record = catalogue.facts.segments.get(&segment);
+    let mut replicas = record.into_iter().flat_map(|record| &record.replicas);
+    replicas.any(|replica| replica.node != catalogue.node.0 && !replica.is_suspect)
 }
 
 /// Returns the fault of a segment's file as a whole, if any.

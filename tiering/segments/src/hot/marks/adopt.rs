@@ -17,6 +17,7 @@ use super::{
     DirectoryMark, MARK_FILE_NAME, MarkError, SegmentRecords, check_directory, foreign_mark_error,
     is_foreign, is_made_later, missing_in, read_mark, store_mark,
 };
+use crate::hot::check::is_replicated;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::set_aside;
 use crate::hot::file_names::segment_of_file_name;
@@ -60,10 +61,13 @@ pub fn check_marks(
 ) {
     for (tier, dir) in dirs.tiers() {
         if let Err(error) = check_directory(dir, dirs, tier, catalogue, lineage, MissingSegments::Refused) {
-            let kind = if matches!(error, MarkError::Empty { .. }) {
-                FindingKind::SegmentMissing
-            } else {
-                FindingKind::Foreign
+            let is_replicated = |segment: &SegmentId| is_replicated(catalogue, segment.0);
+            let kind = match (&error, catalogue.expected(tier)) {
+                (MarkError::Empty { .. }, Ok(missing)) if missing.iter().all(is_replicated) => {
+                    FindingKind::Replica
+                }
+                (MarkError::Empty { .. }, _) => FindingKind::SegmentMissing,
+                _ => FindingKind::Foreign,
             };
             findings.push(CheckFinding::damage(kind, dir.display(), error));
         }

@@ -8,9 +8,9 @@
 //! not have arrived yet.
 //!
 //! The directories are read once a minute. Segments that left the records of this node are looked at in the
-//! next pass, and so are those that a record has begun to list: a follower that lost its disk after its last
-//! append is listed when the writer seals the segment. At a power loss a file that was removed may be there
-//! again: the next sweep or start removes it.
+//! next pass. So are those whose sealed record begins to list this node: a follower may have lost its disk
+//! between its last append and the seal. At a power loss a file that was removed may be there again: the next
+//! sweep or start removes it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) struct ReplicaSweep {
     due: Option<Instant>,
     /// Segments that listed this node at the end of the last pass; sorted.
     listed: Vec<SegmentId>,
-    /// Segments of which this node had to have a file in the last pass; sorted.
+    /// Segments of which this node has to have a file, when they were last looked for; sorted.
     expected: Vec<SegmentId>,
     /// Segments that were in use when their files were to be removed.
     in_use: BTreeSet<SegmentId>,
@@ -78,8 +78,10 @@ impl ReplicaSweep {
         } else {
             expected.retain(|segment| self.expected.binary_search(segment).is_err());
         }
-        self.expected.clone_from(&recorded.expected);
-        report_missing(context, expected).await?;
+        let looked = report_missing(context, expected).await;
+        if matches!(looked, Ok(MissingFiles::Reported)) {
+            self.expected.clone_from(&recorded.expected);
+        }
         let mut closed = Vec::new();
         for segment in candidates {
             match close(context, segment)? {
@@ -88,7 +90,8 @@ impl ReplicaSweep {
                 ClosureAttempt::NotRedundant => {}
             }
         }
-        remove(context, &closed).await
+        let removed = remove(context, &closed).await?;
+        looked.map(|_| removed)
     }
 
     /// Adds segments whose records list this node since the records of this pass were read. If one of them is
@@ -106,11 +109,24 @@ async fn files_in(context: &SweepContext<'_>) -> Result<BTreeSet<SegmentId>, Mov
     blocking(move || Ok(inner.files_in_use()?)).await
 }
 
+/// The result of a look for missing files.
+enum MissingFiles {
+    /// All that are missing are reported.
+    Reported,
+    /// A directory is not used. What is in it is not lost yet.
+    Unknown,
+}
+
 /// Reports those of these listed replicas that have no file: they are copied again.
-async fn report_missing(context: &SweepContext<'_>, mut listed: Vec<SegmentId>) -> Result<(), MoveStepError> {
-    // What is in a directory that is not used is not lost yet.
-    if listed.is_empty() || context.inner.has_refused_directory() {
-        return Ok(());
+async fn report_missing(
+    context: &SweepContext<'_>,
+    mut listed: Vec<SegmentId>,
+) -> Result<MissingFiles, MoveStepError> {
+    if context.inner.has_refused_directory() {
+        return Ok(MissingFiles::Unknown);
+    }
+    if listed.is_empty() {
+        return Ok(MissingFiles::Reported);
     }
     let inner = context.inner.clone();
     let missing = blocking(move || {
@@ -126,7 +142,7 @@ async fn report_missing(context: &SweepContext<'_>, mut listed: Vec<SegmentId>) 
         Ok(listed)
     });
     context.replication.add_suspects(missing.await?);
-    Ok(())
+    Ok(MissingFiles::Reported)
 }
 
 fn has_file(dirs: &SegmentDirs, segment: SegmentId) -> bool {
