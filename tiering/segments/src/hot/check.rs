@@ -3,9 +3,11 @@
 //!
 //! Every extent that an object, a version or an upload refers to is read and verified; unreferenced bytes are
 //! ignored (they may be remains of writes that were never acknowledged). Segments that only other nodes or
-//! upstreams have are counted and not checked. So are replicas that are marked as suspect (damaged, missing or
-//! perhaps incomplete), if another node has a replica without a mark. Nothing is written. Extents are verified in batches, each
-//! sorted by position in the files, so memory is bounded and the disk reads forward.
+//! upstreams have are counted and not checked. So are replicas that are marked as suspect (damaged, missing
+//! or perhaps incomplete), if another node has a replica without a mark.
+//!
+//! Nothing is written. Extents are verified in batches, each sorted by position in the files, so memory is
+//! bounded and the disk reads forward.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
