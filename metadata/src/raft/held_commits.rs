@@ -172,7 +172,7 @@ mod tests {
         (sender, held.map(|append| indexes(&append)))
     }
 
-    /// The same after the entries 7 to `last`, of which none is committed.
+    /// Such a stream that has sent the entries 7 to `last`. None of them is committed.
     async fn held_after(
         needed: &NeededCommits,
         last: u64,

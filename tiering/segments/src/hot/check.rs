@@ -86,8 +86,8 @@ struct SegmentCheck<'a> {
     unusable: BTreeMap<u64, (String, u64)>,
     /// Segments without a replica on this node, or at upstreams: they are not checked.
     elsewhere: BTreeSet<u64>,
-    /// Segments whose replica on this node is marked as suspect, and of which another node has a replica
-    /// without a mark: they are not checked.
+    /// Segments whose replica on this node is marked as suspect. Another node has a good replica, so they are
+    /// not checked.
     suspect: BTreeSet<u64>,
     batch: Vec<ExtentToVerify>,
     verified_bytes: u64,
@@ -332,7 +332,7 @@ impl SegmentCheck<'_> {
         format!("s3://{}/{}", name.unwrap_or_else(|| format!("#{bucket}")), String::from_utf8_lossy(key))
     }
 
-    /// Reports the segments that were not checked, by upstream, and those that only other nodes have.
+    /// Reports the segments that were not checked: by upstream, those of other nodes only, and suspect ones.
     fn report_unchecked(&mut self) {
         let mut by_place = BTreeMap::<String, Counted>::new();
         for record in self.records_of(&self.elsewhere) {

@@ -52,7 +52,7 @@ pub(super) struct ReplicaSweep {
     due: Option<Instant>,
     /// Segments that listed this node at the end of the last pass; sorted.
     listed: Vec<SegmentId>,
-    /// Segments of which this node has to have a file, when they were last looked for; sorted.
+    /// Segments whose files were expected here at the last look for missing files; sorted.
     expected: Vec<SegmentId>,
     /// Segments that were in use when their files were to be removed.
     in_use: BTreeSet<SegmentId>,
