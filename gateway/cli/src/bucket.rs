@@ -333,3 +333,17 @@ fn groups(ranges: &[KeyRangeInfo]) -> String {
     };
     if ranges.is_empty() { "-".to_owned() } else { ranges.iter().map(range).collect::<Vec<_>>().join(", ") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::groups;
+    use mlgw_api::KeyRangeInfo;
+
+    #[test]
+    fn groups_are_shown_with_the_first_keys_of_their_ranges() {
+        let range = |from: &str, group| KeyRangeInfo { from: from.to_owned(), group };
+        assert_eq!(groups(&[range("", 2)]), "2");
+        assert_eq!(groups(&[range("", 2), range("m", 3), range("t\n", 1)]), r#"2, 3 from "m", 1 from "t\n""#);
+        assert_eq!(groups(&[]), "-", "an earlier version sends none");
+    }
+}
