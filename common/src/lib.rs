@@ -13,6 +13,7 @@ pub mod hex;
 pub mod histogram;
 pub mod identity;
 pub mod ids;
+mod inline_polls;
 pub mod limits;
 pub mod names;
 pub mod private_file;
@@ -35,6 +36,7 @@ pub use ids::{
     BodyId, BucketId, Epoch, Generation, GroupId, NodeId, PartNumber, SegmentId, SegmentSeed, SegmentStamp,
     Seq,
 };
+pub use inline_polls::{InlinePolls, poll_woken};
 pub use names::{BucketName, NameError, ObjectKey};
 pub use random::{RandomError, random};
 pub use secret::{Secret, hide_url_secrets};

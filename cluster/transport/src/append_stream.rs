@@ -2,8 +2,10 @@
 //!
 //! A stream has a connection of its own, which ends with it. The dialing side sends its body while the body
 //! of the answer is polled: a writer of a segment always waits for the next synced length. On the accepting
-//! side two tasks share the connection under a lock: the service reads the body of the request, and the task
-//! of the connection sends that of the answer. A body without its end was cut off. Nothing is stored.
+//! side two futures share the connection under a lock: that of the service reads the body of the request, and
+//! one of the connection sends that of the answer, on the thread that has synced an append
+//! ([decision](../../../docs/decisions/2026-11-30-inline-polls.md)). A body without its end was cut off.
+//! Nothing is stored.
 
 use crate::body::Kept;
 use crate::channel::StreamClass;
@@ -17,6 +19,7 @@ use crate::service::{IncomingStream, PeerBody};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
+use mlgw_common::InlinePolls;
 use mlgw_common::time::{Instant, timeout};
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -87,7 +90,7 @@ impl Body for AppendAnswer {
     }
 }
 
-/// A connection that two tasks share: one reads from it, the other one writes to it.
+/// A connection that two futures share: one reads from it, the other one writes to it.
 type SharedIo = Arc<Mutex<FramedIo>>;
 
 /// Body of a request for appends that is received.
@@ -134,14 +137,14 @@ pub(crate) async fn serve(
     let stream = IncomingStream { peer, class, service, head, body, deadline: Instant::now() + wait };
     let answer = timeout(wait, inbound.state().answer_stream(stream)).await.ok()?;
     let mut sent = put_stream_answer(&mut io.lock(), answer);
-    poll_fn(|cx| poll_answer(&io, &mut sent, cx)).await;
+    InlinePolls::new(poll_fn(move |cx| poll_answer(&io, &mut sent, cx))).await;
     None
 }
 
 /// Sends what is to be sent, and the body of an answer. Ready at its end, or when it or the connection fails.
 fn poll_answer(io: &SharedIo, body: &mut Option<PeerBody>, cx: &mut Context<'_>) -> Poll<()> {
     loop {
-        // The body is not polled under the lock: it may wait for what the other task has received.
+        // The body is not polled under the lock: it may wait for what the other future has received.
         while let Some(left) = body.as_mut().filter(|_| !io.lock().is_full()) {
             match Pin::new(left).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match data_of(frame) {

@@ -54,6 +54,7 @@ mod segments;
 mod space;
 mod space_wait;
 pub(crate) mod state_file;
+mod stored_batch;
 mod storing;
 mod verify;
 mod volumes;
@@ -137,6 +138,7 @@ use seals::{SealRequest, run_seals};
 use segments::SegmentLifecycle;
 use space::{DiskSpace, SpaceLimits};
 use space_wait::SpaceWaiters;
+use stored_batch::AppendAccounts;
 use volumes::{SegmentVolumes, VolumeFindings, check_directories};
 use writer::WriterShared;
 use writer_queues::{QueueKind, WriterQueues};
@@ -603,9 +605,16 @@ fn shared_by_writers(
         capacity_bytes: options.capacity_bytes,
     };
     let directory = segments.disk.state().clone();
+    let space = Arc::new(DiskSpace::open(&options.dir, directory, bounds, used_bytes));
+    let accounts = AppendAccounts {
+        space: space.clone(),
+        metrics: metrics.clone(),
+        flash: options.flash.clone(),
+        runtime: Handle::current(),
+    };
     Arc::new(WriterShared {
         segments: Arc::new(segments),
-        space: Arc::new(DiskSpace::open(&options.dir, directory, bounds, used_bytes)),
+        space,
         metrics,
         segment_bytes: options.segment_bytes,
         queues: options.queues.clone(),
@@ -614,6 +623,7 @@ fn shared_by_writers(
         append_cause: options.append_cause,
         is_disposable: options.disposable,
         runtime: Handle::current(),
+        accounts: Arc::new(accounts),
     })
 }
 

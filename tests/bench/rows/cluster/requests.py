@@ -1,11 +1,11 @@
 """GET and PUT of 4 KiB through members of a cluster and through a gateway, alternating with the same requests
 to one server."""
 
-import multiprocessing
 import os
 import re
 import socket
 import time
+from multiprocessing import Barrier, Process, Queue
 from statistics import median
 
 import proc
@@ -31,7 +31,8 @@ PUT_MAX, SYNCS_MAX = 3.2, 0.15
 # A PUT waits for the syncs of its segment and of the log, one after the other; and for the round trips of the
 # client, of the segment's followers and of the log's.
 SYNCS_OF_PUT, ROUND_TRIPS_OF_PUT, BESIDE = 2, 3, 1.15
-PROBED_SYNCS, PROBED_ROUND_TRIPS = 200, 1000
+# Seconds between two probes, and the part of a load in which there are any.
+PROBE_PAUSE, PROBED_PART = 0.025, 0.8
 NODE = "x-mlgw-node"
 
 
@@ -185,39 +186,53 @@ def report_puts(bench, sides, synced):
 
 def one_connection(bench, sides):
     """The median latency of one connection beside the time of the syncs and round trips that it waits for,
-    measured in the same turns."""
-    turns, syncs, trips = (QUICK_TURNS if bench.options.quickly else TURNS), [], []
+    which programs that do nothing else measure at the same time."""
+    turns, probed = (QUICK_TURNS if bench.options.quickly else TURNS), Probed()
+    seconds = bench.options.seconds // 3 or 1
     for turn in range(turns):
         bench.report.say(f"cluster-put-one: turn {turn + 1} of {turns}")
-        for side in sides.values():
-            side.turn(bench.options.seconds // 3 or 1, 1, bench.options.seed + turn)
-        syncs.append(sync_micros(bench.folder))
-        trips.append(round_trip_micros())
-    sync, trip = median(syncs), median(trips)
+        for name, side in sides.items():
+            load = lambda: side.turn(seconds, 1, bench.options.seed + turn)
+            probed.beside(load, bench.folder, seconds) if name == "leader" else load()
+    sync, trip = median(probed.syncs) * 1e6, median(probed.trips) * 1e6
     target = (SYNCS_OF_PUT * sync + ROUND_TRIPS_OF_PUT * trip) * BESIDE
     note = f"sync {sync:,.0f} µs, round trip {trip:.0f} µs; alone {sides['alone'].p50:,.0f} µs"
     bench.report.at_most("cluster-put-one", sides["leader"].p50, "µs p50", target, note)
 
 
-def sync_micros(folder):
-    """The median time until two of three processes, which begin at once, have appended 4 KiB to a file and
-    synced it. The nodes of the row share one disk, as these do."""
-    begin, spent = multiprocessing.Barrier(len(THREE)), multiprocessing.Queue()
-    probes = [multiprocessing.Process(target=sync_often, args=(folder / f"sync-{at}", begin, spent))
-              for at in range(len(THREE))]
-    for probe in probes:
-        probe.start()
-    spent_by_each = [spent.get() for _ in probes]
-    for probe in probes:
-        probe.join()
-    return median(sorted(times)[1] for times in zip(*spent_by_each)) * 1e6
+class Probed:
+    """Seconds that a sync and a round trip take beside a load, on the processors and the disk of the nodes.
+    The probes pause, as nodes do between two requests: in a loop they would find everything in the caches of
+    a processor."""
+
+    def __init__(self):
+        self.syncs, self.trips = [], []
+
+    def beside(self, load, folder, seconds):
+        """Runs `load`, which takes so many seconds, and the probes."""
+        count = int(seconds * PROBED_PART / PROBE_PAUSE)
+        begin, syncs, trips = Barrier(len(THREE)), Queue(), Queue()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            probes = [Process(target=sync_often, args=(folder / f"sync-{at}", begin, syncs, count))
+                      for at in range(len(THREE))]
+            probes += [Process(target=answer_all, args=(listener,)),
+                       Process(target=ask_often, args=(listener.getsockname(), trips, count))]
+            for probe in probes:
+                probe.start()
+            load()
+            # A batch is synced when two of three nodes have.
+            self.syncs += [sorted(times)[1] for times in zip(*(syncs.get() for _ in THREE))]
+            self.trips += trips.get()
+            for probe in probes:
+                probe.join()
 
 
-def sync_often(path, begin, spent):
-    """Appends and syncs whenever the others do, and returns the times through the queue."""
+def sync_often(path, begin, spent, count):
+    """Appends 4 KiB to a file and syncs it whenever the others do. Returns the times through the queue."""
     body, took = os.urandom(BODY_BYTES), []
     with open(path, "wb", buffering=0) as file:
-        for _ in range(PROBED_SYNCS):
+        for _ in range(count):
+            time.sleep(PROBE_PAUSE)
             begin.wait()
             begun = time.perf_counter()
             file.write(body)
@@ -227,21 +242,18 @@ def sync_often(path, begin, spent):
     spent.put(took)
 
 
-def round_trip_micros():
-    """The median time of a message of 4 KiB to another process, and its short answer, over TCP."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        other = multiprocessing.Process(target=answer_all, args=(listener,), daemon=True)
-        other.start()
-        took, body = [], bytes(BODY_BYTES)
-        with socket.create_connection(listener.getsockname()) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(PROBED_ROUND_TRIPS):
-                begun = time.perf_counter()
-                connection.sendall(body)
-                connection.recv(1)
-                took.append(time.perf_counter() - begun)
-        other.join()
-    return median(took) * 1e6
+def ask_often(address, spent, count):
+    """Sends messages of 4 KiB and waits for their short answers. Returns the times through the queue."""
+    body, took = bytes(BODY_BYTES), []
+    with socket.create_connection(address) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(count):
+            time.sleep(PROBE_PAUSE)
+            begun = time.perf_counter()
+            connection.sendall(body)
+            connection.recv(1)
+            took.append(time.perf_counter() - begun)
+    spent.put(took)
 
 
 def answer_all(listener):

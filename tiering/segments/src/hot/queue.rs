@@ -23,13 +23,21 @@ use super::location::RecordLocation;
 use mlgw_formats::segment_payload::Payload;
 use mlgw_formats::segment_record::RecordOwner;
 
-pub(super) struct PendingAppend {
+/// A chunk that is queued, or being written.
+pub(super) struct PendingChunk {
     pub(super) owner: RecordOwner,
     pub(super) data: Payload,
     /// Bytes of the chunk's record.
     pub(super) bytes: usize,
     pub(super) arrived: Instant,
-    pub(super) reply: oneshot::Sender<Result<StoredAppend, AppendError>>,
+}
+
+/// Sends the result of an append to its request. The receiver is gone if the request was dropped.
+pub(super) type AppendReply = oneshot::Sender<Result<StoredAppend, AppendError>>;
+
+pub(super) struct PendingAppend {
+    pub(super) chunk: PendingChunk,
+    pub(super) reply: AppendReply,
 }
 
 /// Location of a stored chunk, and the hold on its segment until the catalogue names the chunk.
@@ -112,13 +120,13 @@ impl AppendQueue {
         let permit = self.room.acquire_many(bytes as u32).await.map_err(|_| QueueClosed)?;
         let (reply, answer) = oneshot::channel();
         let arrived = Instant::now();
-        let pending = PendingAppend { owner: owner.clone(), data: data.clone(), bytes, arrived, reply };
+        let chunk = PendingChunk { owner: owner.clone(), data: data.clone(), bytes, arrived };
         let mut state = self.state.lock();
         if state.close.is_some() {
             return Err(QueueClosed);
         }
         state.last_push = arrived;
-        state.waiting.push(pending);
+        state.waiting.push(PendingAppend { chunk, reply });
         let wake = state.waiting.len() >= state.wake_at;
         drop(state);
         permit.forget();
@@ -191,7 +199,7 @@ impl AppendQueue {
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         state.close.get_or_insert(QueueClose::Abandon);
-        self.room.add_permits(state.waiting.drain(..).map(|pending| pending.bytes).sum());
+        self.room.add_permits(state.waiting.drain(..).map(|pending| pending.chunk.bytes).sum());
     }
 
     pub(super) fn idle_for(&self) -> Duration {

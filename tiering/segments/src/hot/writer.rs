@@ -10,8 +10,10 @@
 //! an open segment whose tail recovery scans.
 //!
 //! With followers a batch is sent to them between its write and its sync, and acknowledged when enough of
-//! them have synced it too. Where a follower is in trouble the segment ends as after a failed sync.
+//! them have synced it too. The thread that reads the deciding answer replies to the requests. Where a
+//! follower is in trouble the segment ends as after a failed sync.
 
+use mlgw_common::poll_woken;
 use mlgw_common::time::Instant;
 use std::io;
 use std::ops::Range;
@@ -28,11 +30,14 @@ use super::AppendError;
 use super::file::SegmentDisk;
 use super::location::RecordLocation;
 use super::metrics::{HotCounters, add};
-use super::queue::{AppendQueue, GatherLimits, PendingAppend, QueueClose, StoredAppend, WriterTask};
+use super::queue::{
+    AppendQueue, AppendReply, GatherLimits, PendingAppend, PendingChunk, QueueClose, WriterTask,
+};
 use super::replicas::link::encode_frames;
-use super::replicas::primary::{BatchEnd, ReplicatedSegment};
+use super::replicas::primary::ReplicatedSegment;
 use super::segments::{SegmentLifecycle, WritableSegment};
 use super::space::DiskSpace;
+use super::stored_batch::{AppendAccounts, BatchError, FailedBatch, StoredBatch, refuse};
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{FlashBudget, FlashWriteCause};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -50,6 +55,10 @@ const GATHER_TIME_MIN: Duration = Duration::from_millis(1);
 /// Maximum gather time, so that one hanging sync does not delay the next batch as long again.
 const GATHER_TIME_MAX: Duration = Duration::from_millis(20);
 
+/// Bytes of a batch up to which the writer's thread itself sends it to the followers, before its sync.
+/// Workers encrypt and send a larger one during the sync.
+const SENT_HERE_BYTES_MAX: usize = 256 << 10;
+
 /// State shared by all writers.
 pub(super) struct WriterShared {
     pub(super) segments: Arc<SegmentLifecycle>,
@@ -65,6 +74,7 @@ pub(super) struct WriterShared {
     /// True if chunks can be fetched again from elsewhere.
     pub(super) is_disposable: bool,
     pub(super) runtime: Handle,
+    pub(super) accounts: Arc<AppendAccounts>,
 }
 
 pub(super) struct SegmentWriter {
@@ -81,7 +91,6 @@ pub(super) struct SegmentWriter {
     /// Number of chunks in the last batch.
     last_batch_chunks: usize,
     heads: Vec<u8>,
-    locations: Vec<RecordLocation>,
 }
 
 impl SegmentWriter {
@@ -103,7 +112,6 @@ impl SegmentWriter {
             last_batch_duration: Duration::ZERO,
             last_batch_chunks: 0,
             heads: Vec::new(),
-            locations: Vec::new(),
         }
     }
 
@@ -136,28 +144,29 @@ impl SegmentWriter {
         }
     }
 
-    fn write_chunks(&mut self, mut batch: Vec<PendingAppend>) {
+    fn write_chunks(&mut self, batch: Vec<PendingAppend>) {
         let taken = Instant::now();
         for pending in &batch {
-            self.shared.metrics.append_wait.record(taken.duration_since(pending.arrived));
+            self.shared.metrics.append_wait.record(taken.duration_since(pending.chunk.arrived));
         }
+        let (mut chunks, mut replies): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|pending| (pending.chunk, pending.reply)).unzip();
         self.roll();
-        while !batch.is_empty() {
-            let fitting = self.fitting_chunks(&batch);
+        while !chunks.is_empty() {
+            let fitting = self.fitting_chunks(&chunks);
             if fitting == 0 {
                 self.retire();
                 continue;
             }
-            let rest = batch.split_off(fitting);
-            let stored = self.store(&batch);
-            self.send_replies(batch, stored);
-            batch = rest;
+            let (later_chunks, later_replies) = (chunks.split_off(fitting), replies.split_off(fitting));
+            self.store(&chunks, replies);
+            (chunks, replies) = (later_chunks, later_replies);
         }
     }
 
     /// Number of chunks from the front of the batch that fit into the open segment. An empty segment takes at
     /// least one.
-    fn fitting_chunks(&self, batch: &[PendingAppend]) -> usize {
+    fn fitting_chunks(&self, batch: &[PendingChunk]) -> usize {
         let begin = self.segment.as_ref().map_or(SEGMENT_HEADER_BYTES, |segment| segment.synced_bytes);
         let mut end = begin;
         let fits = batch.iter().take_while(|pending| {
@@ -168,28 +177,27 @@ impl SegmentWriter {
         if begin == SEGMENT_HEADER_BYTES { count.max(1) } else { count }
     }
 
-    /// Makes a batch durable, in a new segment if the open one fails. Fills `self.locations`.
-    fn store(&mut self, batch: &[PendingAppend]) -> Result<(), AppendError> {
-        if let Some((since, error)) = self.refused_since {
-            if since.elapsed() < REFUSE_AFTER_FAILURE {
-                return Err(error);
-            }
-            self.refused_since = None;
+    /// Makes a batch durable, in a new segment if the open one fails, and answers its requests.
+    fn store(&mut self, batch: &[PendingChunk], replies: Vec<AppendReply>) {
+        let bytes = batch.iter().map(|chunk| chunk.bytes).sum();
+        self.refused_since = self.refused_since.filter(|(since, _)| since.elapsed() < REFUSE_AFTER_FAILURE);
+        if let Some((_, error)) = self.refused_since {
+            return refuse(&self.shared.accounts, &self.queue, bytes, replies, error);
         }
-        let mut stored = self.try_store(batch);
-        if matches!(stored, Err(BatchError::Disk(_) | BatchError::Followers)) {
+        let mut stored = self.try_store(batch, replies);
+        if let Err(FailedBatch { error: BatchError::Disk(_) | BatchError::Followers, replies }) = stored {
             add(&self.shared.metrics.batches_retried, 1);
-            stored = self.try_store(batch);
+            stored = self.try_store(batch, replies);
         }
-        stored.map_err(|failed| {
-            let error = match failed {
+        if let Err(FailedBatch { error, replies }) = stored {
+            let error = match error {
                 BatchError::Disk(error) => AppendError::from_io(&error),
                 BatchError::Followers => AppendError::NoQuorum,
                 BatchError::NoSegment(error) => error,
             };
             self.refused_since = Some((Instant::now(), error));
-            error
-        })
+            refuse(&self.shared.accounts, &self.queue, bytes, replies, error);
+        }
     }
 
     /// Begins a write to the open segment, or to a new one if that takes no more appends.
@@ -214,47 +222,87 @@ impl SegmentWriter {
         Err(AppendError::NoQuorum)
     }
 
-    fn try_store(&mut self, batch: &[PendingAppend]) -> Result<(), BatchError> {
-        self.begin_write().map_err(BatchError::NoSegment)?;
+    /// Stores a batch in the open segment. Its requests are answered, unless it fails.
+    fn try_store(&mut self, batch: &[PendingChunk], replies: Vec<AppendReply>) -> Result<(), FailedBatch> {
+        if let Err(error) = self.begin_write() {
+            return Err(FailedBatch { error: BatchError::NoSegment(error), replies });
+        }
+        let stored = match self.write_and_sync(batch) {
+            Ok(written) => self.acknowledge(written, replies),
+            Err(error) => Err(FailedBatch { error, replies }),
+        };
+        match &stored {
+            Ok(()) => self.prepare_ahead(),
+            Err(failed) => self.end_segment(&failed.error),
+        }
+        stored
+    }
+
+    /// Writes a batch, sends it to the followers, and syncs it.
+    fn write_and_sync(&mut self, batch: &[PendingChunk]) -> Result<WrittenBatch, BatchError> {
         let Some(segment) = &mut self.segment else { return Err(BatchError::NoSegment(AppendError::Io)) };
         let shared = self.shared.clone();
         let disk = &shared.segments.disk;
         let lane = if self.class == SegmentClass::Moved { Lane::Background } else { shared.append_lane };
-        let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
+        let bytes: usize = batch.iter().map(|chunk| chunk.bytes).sum();
         let place = shared.queues.hot.acquire_blocking(lane, bytes as u64);
-        let begin = Instant::now();
-        let floor = shared.segments.map.synced_entries();
-        let end = write_batch(disk, segment, batch, floor, &mut self.heads, &mut self.locations);
-        if let (Ok(end), Some(replicated)) = (&end, &segment.replicated) {
-            send_batch(replicated, segment.synced_bytes..*end, batch, &self.heads, &self.locations);
+        let begun = Instant::now();
+        let (begin, floor) = (segment.synced_bytes, shared.segments.map.synced_entries());
+        let mut locations = Vec::with_capacity(batch.len());
+        let written = write_batch(disk, segment, batch, floor, &mut self.heads, &mut locations);
+        if let (Ok(end), Some(replicated)) = (&written, &segment.replicated) {
+            let send = || send_batch(replicated, begin..*end, batch, &self.heads, &locations);
+            if bytes <= SENT_HERE_BYTES_MAX { poll_woken(send) } else { send() }
         }
         // Moved chunks may have been durable for years: referring to a copy that is not durable could lose
         // them.
         let always = self.class == SegmentClass::Moved && !shared.is_disposable;
         let sync = if always { SegmentDisk::sync_always } else { SegmentDisk::sync };
-        let synced = end.and_then(|end| sync(disk, &segment.file, segment.id).map(|()| end));
+        let synced = written.and_then(|end| sync(disk, &segment.file, segment.id).map(|()| end));
         drop(place);
-        let stored = wait_acknowledged(segment.replicated.as_deref(), synced);
-        (self.last_batch_duration, self.last_batch_chunks) = (begin.elapsed(), batch.len());
-        match stored {
-            Ok(end) => {
-                assert!(end >= segment.synced_bytes + bytes as u64, "a batch has at least the queued bytes");
-                // Bytes of the log floor, in addition to the reservation.
-                shared.space.charge_extra(end - segment.synced_bytes - bytes as u64);
-                segment.floor = floor;
-                segment.synced_bytes = end;
-                segment.hold.set_synced_bytes(end);
-                self.shared.segments.mark(segment);
-                add(&self.shared.metrics.batches, 1);
-                shared.flash.record_write(self.cause(), bytes as u64);
-                self.prepare_ahead();
-                Ok(())
-            }
-            Err(failed) => {
-                self.end_segment(&failed);
-                Err(failed)
+        match synced {
+            Ok(end) => Ok(WrittenBatch { begun, end, bytes, floor, locations }),
+            Err(error) => {
+                if let Some(replicated) = &segment.replicated {
+                    replicated.own_failed();
+                }
+                Err(BatchError::Disk(error))
             }
         }
+    }
+
+    /// Answers the requests of a batch that is synced here, when enough followers have synced it too.
+    fn acknowledge(&mut self, written: WrittenBatch, replies: Vec<AppendReply>) -> Result<(), FailedBatch> {
+        let WrittenBatch { begun, end, bytes, floor, locations } = written;
+        let (count, cause) = (replies.len(), self.cause());
+        let Some(segment) = &mut self.segment else {
+            return Err(FailedBatch { error: BatchError::NoSegment(AppendError::Io), replies });
+        };
+        let bytes_behind = segment.synced_bytes + bytes as u64;
+        assert!(end >= bytes_behind, "a batch has at least the queued bytes");
+        let stored = StoredBatch {
+            accounts: self.shared.accounts.clone(),
+            queue: self.queue.clone(),
+            hold: segment.hold.clone(),
+            end,
+            bytes,
+            floor_bytes: end - bytes_behind,
+            cause,
+            locations,
+            replies,
+        };
+        let acknowledged = match &segment.replicated {
+            Some(replicated) => replicated.acknowledge(stored),
+            None => {
+                stored.complete();
+                Ok(())
+            }
+        };
+        (self.last_batch_duration, self.last_batch_chunks) = (begun.elapsed(), count);
+        acknowledged?;
+        (segment.floor, segment.synced_bytes) = (floor, end);
+        self.shared.segments.mark(segment);
+        Ok(())
     }
 
     /// Ends the open segment after a failed batch. Its file is never written again.
@@ -279,35 +327,6 @@ impl SegmentWriter {
             (SegmentClass::Moved, FlashWriteCause::Client) => FlashWriteCause::Compaction,
             (_, cause) => cause,
         }
-    }
-
-    fn send_replies(&mut self, batch: Vec<PendingAppend>, stored: Result<(), AppendError>) {
-        let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
-        let metrics = &self.shared.metrics;
-        match stored {
-            Ok(()) => {
-                add(&metrics.appends, batch.len() as u64);
-                add(&metrics.appended_bytes, bytes as u64);
-                assert_eq!(self.locations.len(), batch.len(), "each stored chunk has a location");
-                assert!(self.segment.is_some(), "the segment of a stored batch is open");
-                let holds = self.segment.iter().map(|segment| segment.hold.clone()).cycle();
-                let placed = self
-                    .locations
-                    .drain(..)
-                    .zip(holds)
-                    .map(|(location, hold)| StoredAppend { location, hold });
-                let replies = batch.into_iter().map(|pending| pending.reply).zip(placed).collect();
-                reply_to_all(&self.shared.runtime, replies);
-            }
-            Err(error) => {
-                add(&metrics.append_errors, batch.len() as u64);
-                for pending in batch {
-                    let _ = pending.reply.send(Err(error));
-                }
-            }
-        }
-        self.shared.space.finish(bytes as u64);
-        self.queue.release_room(bytes);
     }
 
     /// Begins another segment if the open one was given up.
@@ -409,34 +428,16 @@ fn gather_time_max(class: SegmentClass, took: Duration) -> Duration {
     }
 }
 
-/// Replies to a batch. Several replies are sent by one task, which wakes the requests on the runtime's own
-/// threads; this thread would be preempted by the first request that it wakes, and their commands would not
-/// be batched.
-fn reply_to_all(
-    runtime: &Handle,
-    replies: Vec<(oneshot::Sender<Result<StoredAppend, AppendError>>, StoredAppend)>,
-) {
-    let many = replies.len() > 1;
-    let reply = move || {
-        for (reply, placed) in replies {
-            // The receiver is gone if the request was dropped; its chunk is then dead bytes.
-            let _ = reply.send(Ok(placed));
-        }
-    };
-    if many {
-        runtime.spawn(async move { reply() });
-    } else {
-        reply();
-    }
-}
-
-enum BatchError {
-    /// The own disk failed, and the open segment was given up.
-    Disk(io::Error),
-    /// The open segment was sealed before the batch, because a follower is in trouble.
-    Followers,
-    /// There is no segment to write to.
-    NoSegment(AppendError),
+/// A batch that is written and synced on this node.
+struct WrittenBatch {
+    begun: Instant,
+    /// Offset after the batch in its segment.
+    end: u64,
+    /// Queued bytes of its chunks.
+    bytes: usize,
+    /// Highest log floor in the segment's records.
+    floor: u64,
+    locations: Vec<RecordLocation>,
 }
 
 /// Writes the records of a batch after the segment's synced length and returns their end. The first record
@@ -445,13 +446,12 @@ enum BatchError {
 fn write_batch(
     disk: &SegmentDisk,
     segment: &mut WritableSegment,
-    batch: &[PendingAppend],
+    batch: &[PendingChunk],
     floor: u64,
     heads: &mut Vec<u8>,
     locations: &mut Vec<RecordLocation>,
 ) -> io::Result<u64> {
     heads.clear();
-    locations.clear();
     let mut offset = segment.synced_bytes;
     let mut floor = Some(floor).filter(|floor| *floor > segment.floor);
     for pending in batch {
@@ -480,7 +480,7 @@ fn write_batch(
 fn send_batch(
     replicated: &ReplicatedSegment,
     range: Range<u64>,
-    batch: &[PendingAppend],
+    batch: &[PendingChunk],
     heads: &[u8],
     locations: &[RecordLocation],
 ) {
@@ -492,28 +492,9 @@ fn send_batch(
     replicated.send(range.end, &frames);
 }
 
-/// Waits until enough followers have a batch whose write and sync here had this result. Returns the end of
-/// the batch.
-fn wait_acknowledged(
-    replicated: Option<&ReplicatedSegment>,
-    synced: io::Result<u64>,
-) -> Result<u64, BatchError> {
-    let Some(replicated) = replicated else { return synced.map_err(BatchError::Disk) };
-    let end = synced.map_err(|error| {
-        replicated.own_failed();
-        BatchError::Disk(error)
-    })?;
-    replicated.own_synced(end);
-    match replicated.wait(end) {
-        BatchEnd::Acknowledged => Ok(end),
-        BatchEnd::NotIncluded => Err(BatchError::Followers),
-        BatchEnd::Abandoned => Err(BatchError::NoSegment(AppendError::Stopping)),
-    }
-}
-
 /// Returns the headers and payloads of a batch, alternating.
 fn pieces<'a>(
-    batch: &'a [PendingAppend],
+    batch: &'a [PendingChunk],
     heads: &'a [u8],
     locations: &'a [RecordLocation],
 ) -> impl Iterator<Item = &'a [u8]> + Clone {

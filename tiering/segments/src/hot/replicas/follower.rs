@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{InlinePolls, poll_woken};
 use mlgw_formats::append_frames::{
     APPEND_HEAD_BYTES, APPEND_PAYLOAD_BYTES_MAX, AppendDecoder, encode_answer,
 };
@@ -28,8 +29,7 @@ use mlgw_formats::schema::{SegmentClass, SegmentState};
 use mlgw_formats::segment_calls::OpenReplica;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use parking_lot::Mutex;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 
 use super::ReplicaBytes;
 use super::followed::{
@@ -148,7 +148,7 @@ impl HotTier {
             bytes: BufferedBytes::default(),
             has_ended: false,
         };
-        inner.shared.runtime.spawn(task.run());
+        inner.shared.runtime.spawn(InlinePolls::new(task.run()));
         Ok(answers(replica))
     }
 }
@@ -446,7 +446,7 @@ impl FollowTask {
     }
 
     /// Begins to write what was taken; `None` if there is nothing.
-    fn begin_write(&mut self) -> Result<Option<JoinHandle<()>>, String> {
+    fn begin_write(&mut self) -> Result<Option<oneshot::Receiver<()>>, String> {
         if self.batch.is_empty() {
             return Ok(None);
         }
@@ -455,14 +455,22 @@ impl FollowTask {
         self.bytes.writing = std::mem::take(&mut self.bytes.batch);
         let at = self.end - self.bytes.writing as u64;
         let (disk, file) = (self.disk.clone(), self.file.clone());
-        Ok(Some(tokio::task::spawn_blocking(move || disk.store(&file, call, at, &batch))))
+        let (sender, ended) = oneshot::channel();
+        // The thread then sends the answer and takes the next frames, without a way through a worker.
+        tokio::task::spawn_blocking(move || {
+            poll_woken(move || {
+                disk.store(&file, call, at, &batch);
+                drop((batch, sender));
+            });
+        });
+        Ok(Some(ended))
     }
 }
 
 /// Waits for the end of a call, which records its result; for ever without one.
-async fn ended(call: &mut Option<JoinHandle<()>>) {
+async fn ended(call: &mut Option<oneshot::Receiver<()>>) {
     match call {
-        // A call that panicked counts as failed.
+        // The sender is dropped at the end, also after a panic: such a call counts as failed.
         Some(call) => drop(call.await),
         None => std::future::pending().await,
     }

@@ -11,6 +11,7 @@
 //! here. After a power loss the right to append is gone, on this node as on the followers, and the recovery
 //! seals the segment.
 
+use mlgw_common::InlinePolls;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::time::Instant;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -24,24 +25,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::link::{EncodedFrame, LinkAnswers, OpenedLink};
+use crate::hot::AppendError;
 use crate::hot::queue::AppendQueue;
+use crate::hot::stored_batch::{BatchError, FailedBatch, StoredBatch};
 
 /// Longest wait of a batch for its followers. Only a cluster with two members left comes near it: a late
 /// follower is not left out there. Then the batch fails rather than hangs.
 const QUORUM_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a waiting writer looks at the clock.
 const WAIT_STEP: Duration = Duration::from_millis(500);
-
-/// End of the wait for a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum BatchEnd {
-    /// The write quorum has synced the batch.
-    Acknowledged,
-    /// The segment is sealed before the batch.
-    NotIncluded,
-    /// The tier ends without a seal.
-    Abandoned,
-}
 
 /// Receives what happens to the open segments of a node.
 pub(super) trait SegmentEvents: Send + Sync {
@@ -64,7 +56,7 @@ pub(in crate::hot) struct ReplicatedSegment {
     /// Begin of the clock.
     begun: Instant,
     state: Mutex<PrimaryState>,
-    /// Notified at every change that a batch may wait for.
+    /// Notified at every change that the writer may wait for.
     changed: Condvar,
     /// Notified when a write of the own file has ended.
     write_ended: Notify,
@@ -83,6 +75,10 @@ struct PrimaryState {
     /// True after a seal was proposed.
     is_proposed: bool,
     is_abandoned: bool,
+    /// The batch that waits for its followers.
+    waiting: Option<StoredBatch>,
+    /// True while a thread completes the batch that has waited.
+    is_completing: bool,
 }
 
 /// The stream to a follower. It ends when this is dropped.
@@ -122,6 +118,22 @@ impl Drop for FollowerLink {
 impl PrimaryState {
     fn takes_appends(&self) -> bool {
         !self.is_abandoned && self.primary.takes_appends()
+    }
+
+    /// Takes the waiting batch if it is acknowledged. It must be completed before the next one.
+    fn take_acknowledged(&mut self) -> Option<StoredBatch> {
+        let acknowledged = self.primary.acknowledged_length();
+        let batch = self.waiting.take_if(|batch| batch.end <= acknowledged)?;
+        self.is_completing = true;
+        Some(batch)
+    }
+
+    /// Reason for which a batch that ends at `end` and is not acknowledged never will be.
+    fn failure(&self, end: u64) -> Option<BatchError> {
+        if self.is_abandoned {
+            return Some(BatchError::NoSegment(AppendError::Stopping));
+        }
+        (self.is_proposed || end > self.appended).then_some(BatchError::Followers)
     }
 
     /// Carries out the effects within this segment, and returns the proposal if there is one. The
@@ -191,6 +203,8 @@ impl ReplicatedSegment {
             is_writing: false,
             is_proposed: false,
             is_abandoned: false,
+            waiting: None,
+            is_completing: false,
         };
         let open = Arc::new(Self {
             segment,
@@ -210,7 +224,8 @@ impl ReplicatedSegment {
 
     fn follow(self: &Arc<Self>, link: OpenedLink) -> FollowerLink {
         let OpenedLink { node, frames, answers } = link;
-        let reader = tokio::spawn(read_answers(Arc::downgrade(self), node, answers)).abort_handle();
+        let answers = InlinePolls::new(read_answers(Arc::downgrade(self), node, answers));
+        let reader = tokio::spawn(answers).abort_handle();
         let progressed = self.begun.elapsed();
         let (acknowledged, sent) = (SEGMENT_HEADER_BYTES, VecDeque::new());
         FollowerLink { node, frames, reader, acknowledged, progressed, sent }
@@ -225,7 +240,12 @@ impl ReplicatedSegment {
         let effects = change(&mut state, now);
         let proposed = if state.is_abandoned { None } else { state.carry_out(effects) };
         let has_ended = took_appends && !state.takes_appends();
+        let acknowledged = state.take_acknowledged();
         drop(state);
+        if let Some(batch) = acknowledged {
+            batch.complete();
+            self.state.lock().is_completing = false;
+        }
         self.changed.notify_all();
         if let (Some(proposal), Some(events)) = (proposed, self.events.upgrade()) {
             events.propose(&proposal);
@@ -275,16 +295,6 @@ impl ReplicatedSegment {
         });
     }
 
-    /// Records that the write has ended and the own file is synced up to `end`.
-    pub(in crate::hot) fn own_synced(&self, end: u64) {
-        self.update(|state, now| {
-            state.is_writing = false;
-            state.own_synced = end;
-            if end <= state.appended { state.primary.own_synced(end, now) } else { Vec::new() }
-        });
-        self.write_ended.notify_waiters();
-    }
-
     /// Records that the write has ended with an error of the own disk.
     pub(in crate::hot) fn own_failed(&self) {
         self.update(|state, now| {
@@ -294,21 +304,27 @@ impl ReplicatedSegment {
         self.write_ended.notify_waiters();
     }
 
-    /// Waits until the batch that ends at `end` is acknowledged, or never will be. Blocks the calling thread.
-    pub(in crate::hot) fn wait(&self, end: u64) -> BatchEnd {
+    /// Records that the write of a batch has ended and the own file is synced up to its end. Waits until the
+    /// batch is acknowledged and completed, or never will be. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// The segment is sealed before the batch, or the tier ends.
+    pub(in crate::hot) fn acknowledge(&self, batch: StoredBatch) -> Result<(), FailedBatch> {
+        let end = batch.end;
+        self.state.lock().waiting = Some(batch);
+        self.own_synced(end);
         let until = Instant::now() + QUORUM_WAIT_MAX;
         let mut state = self.state.lock();
-        loop {
-            if state.primary.acknowledged_length() >= end {
-                return BatchEnd::Acknowledged;
+        while state.waiting.is_some() || state.is_completing {
+            if let Some(error) = state.failure(end)
+                && let Some(batch) = state.waiting.take()
+            {
+                return Err(FailedBatch { error, replies: batch.replies });
             }
-            if state.is_abandoned {
-                return BatchEnd::Abandoned;
-            }
-            if state.is_proposed || end > state.appended {
-                return BatchEnd::NotIncluded;
-            }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = match state.is_completing {
+                true => WAIT_STEP,
+                false => until.saturating_duration_since(Instant::now()),
+            };
             if left.is_zero() {
                 drop(state);
                 tracing::error!(segment = %self.segment, "the followers of a segment do not answer");
@@ -318,6 +334,17 @@ impl ReplicatedSegment {
                 self.changed.wait_for(&mut state, left.min(WAIT_STEP));
             }
         }
+        Ok(())
+    }
+
+    /// Records that the write has ended and the own file is synced up to `end`.
+    fn own_synced(&self, end: u64) {
+        self.update(|state, now| {
+            state.is_writing = false;
+            state.own_synced = end;
+            if end <= state.appended { state.primary.own_synced(end, now) } else { Vec::new() }
+        });
+        self.write_ended.notify_waiters();
     }
 
     /// Seals the segment when all followers in step have everything. Does not wait.
