@@ -1,9 +1,9 @@
 //! Futures that a thread may poll itself after it has woken them.
 //!
 //! A thread that syncs a file is no worker of the runtime. When it wakes a task, a worker has to wake up
-//! first, and that worker wakes another one to look for more work. Where all that is left to do is to send
-//! some bytes, this takes longer and costs more than the work. So such a thread may poll the future where it
-//! is, within [`poll_woken`]. Any other wake-up is one of the task, which can always poll the future too.
+//! first, and that worker wakes another one to look for more work. If the future only sends some bytes, these
+//! wake-ups take longer and cost more than sending. So such a thread may poll the future where it is, within
+//! [`poll_woken`]. A wake-up outside of it wakes the task, which can poll the future at any time.
 //!
 //! A woken future is polled after the work in [`poll_woken`] has returned: by then the thread holds none of
 //! the locks under which it was woken. One thread polls at a time. A wake-up that arrives meanwhile is not
@@ -12,69 +12,88 @@
 use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::runtime::Handle;
 
-/// Maximum number of polls by one call of [`poll_woken`]. What is woken again and again is left to its task.
+/// Number of polls after which a thread leaves a future that is woken again and again to its task.
 const POLLS_MAX: usize = 16;
 
 thread_local! {
-    /// Futures that this thread has woken; `None` outside of [`poll_woken`].
-    static WOKEN: RefCell<Option<Vec<Arc<dyn PollInline>>>> = const { RefCell::new(None) };
+    /// Futures that this thread has woken, in order; `None` outside of [`poll_woken`].
+    static WOKEN: RefCell<Option<VecDeque<Arc<dyn PollHere>>>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`, and then polls those of the futures that it has woken which are [`InlinePolls`]. A call
-/// within another one only runs `work`.
+/// Runs `work`, and then polls each [`InlinePolls`] that `work` has woken, in the order of the first
+/// wake-ups. Their tasks poll what these polls wake. A call within another one only runs `work`.
 pub fn poll_woken<T>(work: impl FnOnce() -> T) -> T {
     if WOKEN.with_borrow(Option::is_some) {
         return work();
     }
-    WOKEN.set(Some(Vec::new()));
-    let end = EndOfPolls;
+    let end = EndOfWork::begin();
     let result = work();
-    for _ in 0..POLLS_MAX {
-        let Some(woken) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.pop()) else { break };
-        woken.poll_inline();
+    for woken in end.take() {
+        woken.poll_here();
     }
-    drop(end);
     result
 }
 
-/// Ends the polls of this thread: the tasks poll what is left.
-struct EndOfPolls;
+/// Ends the list of woken futures when it is dropped, after a panic too: then their tasks poll them.
+struct EndOfWork;
 
-impl Drop for EndOfPolls {
+impl EndOfWork {
+    fn begin() -> Self {
+        WOKEN.set(Some(VecDeque::new()));
+        Self
+    }
+
+    fn take(&self) -> VecDeque<Arc<dyn PollHere>> {
+        WOKEN.take().unwrap_or_default()
+    }
+}
+
+impl Drop for EndOfWork {
     fn drop(&mut self) {
-        for woken in WOKEN.take().unwrap_or_default() {
+        for woken in self.take() {
             woken.wake_task();
         }
     }
 }
 
 /// A future that its task and other threads poll.
-trait PollInline: Send + Sync {
-    fn poll_inline(self: Arc<Self>);
+trait PollHere: Send + Sync {
+    fn poll_here(self: Arc<Self>);
 
     fn wake_task(&self);
 }
 
 /// A future that threads which wake it may poll. Dropping it drops the future.
 #[must_use = "futures do nothing unless polled"]
-pub struct InlinePolls<F: Future>(Arc<SharedFuture<F>>);
+pub struct InlinePolls<F: Future>(Arc<InlineState<F>>);
 
-struct SharedFuture<F: Future> {
-    /// Locked while a thread polls.
-    state: Mutex<FutureState<F>>,
-    /// True from a wake-up within [`poll_woken`], or from a poll that could not begin, until the next poll
-    /// begins. A thread will poll while it is true.
-    is_woken: AtomicBool,
+struct InlineState<F: Future> {
+    future: Mutex<FutureState<F>>,
+    turn: AtomicU8,
+    /// True from the end of the future.
+    has_ended: AtomicBool,
     /// Waker of the task.
     task: Mutex<Option<Waker>>,
     runtime: Handle,
+}
+
+/// Values of [`InlineState::turn`].
+mod turn {
+    /// No thread polls.
+    pub(super) const IDLE: u8 = 0;
+    /// A thread polls.
+    pub(super) const POLLING: u8 = 1;
+    /// A thread polls, and will poll once more.
+    pub(super) const POLLING_AGAIN: u8 = 2;
 }
 
 enum FutureState<F: Future> {
@@ -92,9 +111,10 @@ where
 {
     /// Must be called within a tokio runtime, in whose context every poll runs.
     pub fn new(future: F) -> Self {
-        Self(Arc::new(SharedFuture {
-            state: Mutex::new(FutureState::Pending(Box::pin(future))),
-            is_woken: AtomicBool::new(false),
+        Self(Arc::new(InlineState {
+            future: Mutex::new(FutureState::Pending(Box::pin(future))),
+            turn: AtomicU8::new(turn::IDLE),
+            has_ended: AtomicBool::new(false),
             task: Mutex::new(None),
             runtime: Handle::current(),
         }))
@@ -109,14 +129,15 @@ where
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let shared = &self.0;
-        *shared.task.lock() = Some(cx.waker().clone());
-        let mut ended = None;
-        shared.poll_while_woken(|state| ended = take_end(state));
-        match ended {
+        *self.0.task.lock() = Some(cx.waker().clone());
+        self.0.poll_in_turn();
+        if !self.0.has_ended.load(Acquire) {
+            // A thread that polls meanwhile wakes this task if the future ends.
+            return Poll::Pending;
+        }
+        match take_end(&mut self.0.future.lock()) {
             Some(Ok(output)) => Poll::Ready(output),
             Some(Err(panic)) => resume_unwind(panic),
-            // If another thread polls, it wakes this task at the end of the future.
             None => Poll::Pending,
         }
     }
@@ -137,52 +158,60 @@ fn take_end<F: Future>(state: &mut FutureState<F>) -> Option<Result<F::Output, B
 
 impl<F: Future> Drop for InlinePolls<F> {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *self.0.state.lock(), FutureState::Ended);
+        let state = std::mem::replace(&mut *self.0.future.lock(), FutureState::Ended);
         drop(state);
     }
 }
 
-impl<F> SharedFuture<F>
+impl<F> InlineState<F>
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
-    /// Polls until no wake-up has arrived since the begin of the last poll; not at all while another thread
-    /// does so. Calls `polled` after each poll.
-    fn poll_while_woken(self: &Arc<Self>, mut polled: impl FnMut(&mut FutureState<F>)) {
-        self.is_woken.store(true, SeqCst);
-        // Whoever has the lock looks at the mark again after it has released it.
-        while self.is_woken.load(SeqCst)
-            && let Some(mut state) = self.state.try_lock()
-        {
-            self.is_woken.store(false, SeqCst);
-            self.poll_once(&mut state);
-            polled(&mut state);
+    /// Polls the future, and repeats that while a thread has called this during the poll. While another
+    /// thread polls, it makes that one poll again. Returns true if the future ended here.
+    fn poll_in_turn(self: &Arc<Self>) -> bool {
+        let took = |turn| Some(if turn == turn::IDLE { turn::POLLING } else { turn::POLLING_AGAIN });
+        if self.turn.fetch_update(AcqRel, Acquire, took) != Ok(turn::IDLE) {
+            return false;
         }
+        let mut has_ended = false;
+        for _ in 0..POLLS_MAX {
+            has_ended |= self.poll_once();
+            if self.turn.compare_exchange(turn::POLLING, turn::IDLE, AcqRel, Acquire).is_ok() {
+                return has_ended;
+            }
+            self.turn.swap(turn::POLLING, AcqRel);
+        }
+        self.turn.swap(turn::IDLE, AcqRel);
+        self.wake_task();
+        has_ended
     }
 
-    fn poll_once(self: &Arc<Self>, state: &mut FutureState<F>) {
-        let FutureState::Pending(future) = state else { return };
+    /// Returns true if the future has ended.
+    fn poll_once(self: &Arc<Self>) -> bool {
+        let mut state = self.future.lock();
+        let FutureState::Pending(future) = &mut *state else { return false };
         let waker = Waker::from(self.clone());
         let _context = self.runtime.enter();
         let poll = AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
         *state = match catch_unwind(poll) {
-            Ok(Poll::Pending) => return,
+            Ok(Poll::Pending) => return false,
             Ok(Poll::Ready(output)) => FutureState::Ready(output),
             Err(panic) => FutureState::Panicked(panic),
         };
+        self.has_ended.store(true, Release);
+        true
     }
 }
 
-impl<F> PollInline for SharedFuture<F>
+impl<F> PollHere for InlineState<F>
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
-    fn poll_inline(self: Arc<Self>) {
-        let mut has_ended = false;
-        self.poll_while_woken(|state| has_ended = !matches!(state, FutureState::Pending(_)));
-        if has_ended {
+    fn poll_here(self: Arc<Self>) {
+        if self.poll_in_turn() {
             self.wake_task();
         }
     }
@@ -195,7 +224,7 @@ where
     }
 }
 
-impl<F> Wake for SharedFuture<F>
+impl<F> Wake for InlineState<F>
 where
     F: Future + Send + 'static,
     F::Output: Send,
@@ -203,14 +232,12 @@ where
     fn wake(self: Arc<Self>) {
         let polls_here = WOKEN.try_with(|woken| match &mut *woken.borrow_mut() {
             Some(woken) => {
-                if !self.is_woken.swap(true, SeqCst) {
-                    woken.push(self.clone());
-                }
+                woken.push_back(self.clone());
                 true
             }
             None => false,
         });
-        // A thread that ends has no list any more.
+        // The list does not exist any more while its thread ends.
         if !polls_here.unwrap_or(false) {
             self.wake_task();
         }
@@ -221,12 +248,14 @@ where
 mod tests {
     use super::{InlinePolls, poll_woken};
     use futures_util::FutureExt as _;
+    use std::future::poll_fn;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::{Poll, Waker};
     use std::thread;
     use tokio::sync::{mpsc, oneshot};
 
-    /// A future that counts what it receives, and the counter.
+    /// A future that adds up the numbers that it receives, and their sum so far.
     fn counting(
         mut numbers: mpsc::UnboundedReceiver<usize>,
     ) -> (InlinePolls<impl Future<Output = ()>>, Arc<AtomicUsize>) {
@@ -291,7 +320,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_one_of_the_task() {
+    async fn a_wake_up_during_the_last_poll_keeps_the_output() {
+        let (mut polls, mut waker) = (0, None);
+        let mut future = InlinePolls::new(poll_fn(move |cx| {
+            polls += 1;
+            if polls == 1 {
+                waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            let waker: Waker = waker.take().unwrap();
+            thread::spawn(move || poll_woken(|| waker.wake())).join().unwrap();
+            Poll::Ready(polls)
+        }));
+        assert!((&mut future).now_or_never().is_none());
+        assert_eq!(future.now_or_never(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn a_future_that_wakes_itself_is_left_to_its_task() {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let counted = polls.clone();
+        let mut future = InlinePolls::new(poll_fn(move |cx| {
+            counted.fetch_add(1, SeqCst);
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        poll_woken(|| assert!((&mut future).now_or_never().is_none()));
+        assert!(polls.load(SeqCst) < 100);
+    }
+
+    #[tokio::test]
+    async fn a_task_raises_the_panic_of_its_future() {
         let (sender, receiver) = oneshot::channel::<()>();
         let mut future = InlinePolls::new(async move {
             receiver.await.unwrap();

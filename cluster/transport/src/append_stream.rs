@@ -2,8 +2,8 @@
 //!
 //! A stream has a connection of its own, which ends with it. The dialing side sends its body while the body
 //! of the answer is polled: a writer of a segment always waits for the next synced length. On the accepting
-//! side two futures share the connection under a lock: that of the service reads the body of the request, and
-//! one of the connection sends that of the answer, on the thread that has synced an append
+//! side two futures share the connection under a lock. The one of the service reads the body of the request.
+//! The other one sends the body of the answer, usually on the thread that has synced an append
 //! ([decision](../../../docs/decisions/2026-11-30-inline-polls.md)). A body without its end was cut off.
 //! Nothing is stored.
 

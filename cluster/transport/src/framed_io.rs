@@ -1,7 +1,7 @@
 //! A byte stream with frames in both directions.
 //!
 //! Nothing is sent or received in the background. One task uses it, except for a stream of appends: there one
-//! task receives, and another one sends.
+//! future receives, and another one sends.
 
 use crate::frames::{Frame, FrameDecoder, FrameKind, ReceivedFrames, put_data_head, put_frame};
 use bytes::{Buf as _, Bytes, BytesMut};

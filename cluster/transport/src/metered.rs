@@ -177,6 +177,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MeteredIo<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         let poll = Pin::new(&mut self.io).poll_flush(cx);
         self.done(poll)
     }

@@ -7,6 +7,7 @@ import socket
 import time
 from multiprocessing import Barrier, Process, Queue
 from statistics import median
+from threading import BrokenBarrierError
 
 import proc
 from bench import NO_COMPACTION, numbered
@@ -30,9 +31,12 @@ ONE_GET_MICROS_MAX = 1000
 PUT_MAX, SYNCS_MAX = 3.2, 0.15
 # A PUT waits for the syncs of its segment and of the log, one after the other; and for the round trips of the
 # client, of the segment's followers and of the log's.
-SYNCS_OF_PUT, ROUND_TRIPS_OF_PUT, BESIDE = 2, 3, 1.15
-# Seconds between two probes, and the part of a load in which there are any.
-PROBE_PAUSE, PROBED_PART = 0.025, 0.8
+SYNCS_OF_PUT, ROUND_TRIPS_OF_PUT, SLACK = 2, 3, 1.15
+# Of one server, which waits for the same two syncs.
+ONE_PUT_MAX = 2.5
+# Seconds between two probes. They run for this part of the load.
+PROBE_PAUSE, PROBED_PART, PROBE_SECONDS_MAX = 0.025, 0.8, 30
+ANSWER = b"\0"
 NODE = "x-mlgw-node"
 
 
@@ -185,75 +189,86 @@ def report_puts(bench, sides, synced):
 
 
 def one_connection(bench, sides):
-    """The median latency of one connection beside the time of the syncs and round trips that it waits for,
-    which programs that do nothing else measure at the same time."""
-    turns, probed = (QUICK_TURNS if bench.options.quickly else TURNS), Probed()
-    seconds = bench.options.seconds // 3 or 1
+    """Compares the median latency of one connection with a target, and with that of one server. Separate
+    processes measure the syncs and the round trips of the target during the load."""
+    turns = QUICK_TURNS if bench.options.quickly else TURNS
+    probed = {name: Probed() for name in sides}
     for turn in range(turns):
         bench.report.say(f"cluster-put-one: turn {turn + 1} of {turns}")
         for name, side in sides.items():
-            load = lambda: side.turn(seconds, 1, bench.options.seed + turn)
-            probed.beside(load, bench.folder, seconds) if name == "leader" else load()
-    sync, trip = median(probed.syncs) * 1e6, median(probed.trips) * 1e6
-    target = (SYNCS_OF_PUT * sync + ROUND_TRIPS_OF_PUT * trip) * BESIDE
-    note = f"sync {sync:,.0f} µs, round trip {trip:.0f} µs; alone {sides['alone'].p50:,.0f} µs"
-    bench.report.at_most("cluster-put-one", sides["leader"].p50, "µs p50", target, note)
+            probed[name].beside(side, bench, bench.options.seed + turn)
+    sync, trip = (median(times) * 1e6 for times in (probed["leader"].syncs, probed["leader"].trips))
+    target = (SYNCS_OF_PUT * sync + ROUND_TRIPS_OF_PUT * trip) * SLACK
+    alone, leader = sides["alone"].p50, sides["leader"].p50
+    note = f"sync {sync:,.0f} µs, round trip {trip:.0f} µs"
+    bench.report.at_most("cluster-put-one", leader, "µs p50", target, note)
+    note = f"{leader:,.0f} µs p50, alone {alone:,.0f}"
+    bench.report.at_most("cluster-put-one-alone", leader / alone, "of one node's", ONE_PUT_MAX, note)
 
 
 class Probed:
-    """Seconds that a sync and a round trip take beside a load, on the processors and the disk of the nodes.
-    The probes pause, as nodes do between two requests: in a loop they would find everything in the caches of
-    a processor."""
+    """Seconds that a sync and a round trip take during a load, on the processors and disk of the nodes."""
 
     def __init__(self):
         self.syncs, self.trips = [], []
 
-    def beside(self, load, folder, seconds):
-        """Runs `load`, which takes so many seconds, and the probes."""
-        count = int(seconds * PROBED_PART / PROBE_PAUSE)
+    def beside(self, side, bench, seed):
+        """A turn of one connection, and the probes."""
+        seconds = bench.options.seconds // 3 or 1
+        until = time.monotonic() + seconds * PROBED_PART
         begin, syncs, trips = Barrier(len(THREE)), Queue(), Queue()
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            probes = [Process(target=sync_often, args=(folder / f"sync-{at}", begin, syncs, count))
+            probes = [Process(target=sync_often, args=(bench.folder / f"sync-{at}", begin, syncs, until))
                       for at in range(len(THREE))]
             probes += [Process(target=answer_all, args=(listener,)),
-                       Process(target=ask_often, args=(listener.getsockname(), trips, count))]
+                       Process(target=ask_often, args=(listener.getsockname(), trips, until))]
             for probe in probes:
                 probe.start()
-            load()
-            # A batch is synced when two of three nodes have.
-            self.syncs += [sorted(times)[1] for times in zip(*(syncs.get() for _ in THREE))]
-            self.trips += trips.get()
-            for probe in probes:
-                probe.join()
+            try:
+                side.turn(seconds, 1, seed)
+                # A batch is acknowledged when two of three nodes have synced it.
+                times = [syncs.get(timeout=PROBE_SECONDS_MAX) for _ in THREE]
+                self.syncs += [sorted(round_)[1] for round_ in zip(*times)]
+                self.trips += trips.get(timeout=PROBE_SECONDS_MAX)
+            finally:
+                for probe in probes:
+                    probe.terminate()
+                    probe.join()
 
 
-def sync_often(path, begin, spent, count):
+def sync_often(path, begin, times, until):
     """Appends 4 KiB to a file and syncs it whenever the others do. Returns the times through the queue."""
     body, took = os.urandom(BODY_BYTES), []
     with open(path, "wb", buffering=0) as file:
-        for _ in range(count):
-            time.sleep(PROBE_PAUSE)
-            begin.wait()
-            begun = time.perf_counter()
-            file.write(body)
-            os.fdatasync(file.fileno())
-            took.append(time.perf_counter() - begun)
+        try:
+            while time.monotonic() < until:
+                time.sleep(PROBE_PAUSE)
+                begin.wait(PROBE_SECONDS_MAX)
+                begun = time.perf_counter()
+                file.write(body)
+                os.fdatasync(file.fileno())
+                took.append(time.perf_counter() - begun)
+        except BrokenBarrierError:
+            # Another one has ended.
+            pass
+    begin.abort()
     path.unlink()
-    spent.put(took)
+    times.put(took)
 
 
-def ask_often(address, spent, count):
+def ask_often(address, times, until):
     """Sends messages of 4 KiB and waits for their short answers. Returns the times through the queue."""
     body, took = bytes(BODY_BYTES), []
     with socket.create_connection(address) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(count):
+        while time.monotonic() < until:
             time.sleep(PROBE_PAUSE)
             begun = time.perf_counter()
             connection.sendall(body)
-            connection.recv(1)
+            if connection.recv(1) != ANSWER:
+                raise ServerError("the other process has ended")
             took.append(time.perf_counter() - begun)
-    spent.put(took)
+    times.put(took)
 
 
 def answer_all(listener):
@@ -262,4 +277,4 @@ def answer_all(listener):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with connection:
         while connection.recv(BODY_BYTES, socket.MSG_WAITALL):
-            connection.sendall(b"\0")
+            connection.sendall(ANSWER)

@@ -1,7 +1,7 @@
 //! The queue of a segment writer: chunks that wait to be written, bounded in bytes.
 //!
-//! An append acquires permits for its bytes first and waits for them while the queue is full; the writer
-//! releases them after its reply. If the future of a waiting append is dropped, the chunk is still written
+//! An append acquires permits for its bytes first and waits for them while the queue is full; they are
+//! released after its reply. If the future of a waiting append is dropped, the chunk is still written
 //! and the reply is discarded.
 //!
 //! Clients whose appends were acknowledged together send their next ones shortly after each other, and a

@@ -1,7 +1,8 @@
 //! A batch that is written to a segment, and what follows when it is acknowledged.
 //!
-//! Without followers that is after its sync, on the thread of the writer. With followers it is the thread
-//! that reads the deciding answer: the requests continue there, without a way through the writer's thread
+//! The writer's thread completes a batch without followers after its sync. A batch with followers is
+//! completed by the thread that records the last sync it needs, which is the writer's or one that reads an
+//! answer. The requests continue before the writer's thread is woken
 //! ([decision](../../../../docs/decisions/2026-11-30-inline-polls.md)). A batch that is not acknowledged
 //! returns its replies, and its writer stores it again. Nothing is stored here.
 
@@ -19,7 +20,7 @@ use super::queue::{AppendQueue, AppendReply, StoredAppend};
 use super::space::DiskSpace;
 use crate::flash::{FlashBudget, FlashWriteCause};
 
-/// Where appends of all writers are accounted for.
+/// Space, metrics and flash budget that all writers charge.
 pub(super) struct AppendAccounts {
     pub(super) space: Arc<DiskSpace>,
     pub(super) metrics: Arc<HotCounters>,
@@ -44,7 +45,7 @@ pub(super) struct StoredBatch {
     pub(super) replies: Vec<AppendReply>,
 }
 
-/// A batch that is not stored, or not known to be.
+/// A batch that failed. Some of it may be on the disk.
 pub(super) struct FailedBatch {
     pub(super) error: BatchError,
     /// The replies to its appends.
@@ -61,13 +62,14 @@ pub(super) enum BatchError {
 }
 
 impl StoredBatch {
-    /// Records the batch as stored and answers its requests. It must be acknowledged, and those before it in
-    /// the segment completed.
+    /// Records the batch as stored and answers its requests. The batch must be acknowledged, and every
+    /// earlier batch of the segment completed. The writer's thread ends the reservation of the space
+    /// afterwards, because that may read from the disk.
     pub(super) fn complete(self) {
         let Self { accounts, queue, hold, end, bytes, floor_bytes, cause, locations, replies } = self;
         assert_eq!(locations.len(), replies.len(), "each stored chunk has a location");
-        assert!(end >= SEGMENT_HEADER_BYTES + bytes as u64, "the chunks are behind the header");
-        // Not covered by the reservation.
+        assert!(end >= SEGMENT_HEADER_BYTES + bytes as u64, "the chunks follow the header");
+        // The reservation does not cover the log floor.
         accounts.space.charge_extra(floor_bytes);
         hold.set_synced_bytes(end);
         let metrics = &accounts.metrics;
@@ -78,11 +80,11 @@ impl StoredBatch {
         let stored = |location| StoredAppend { location, hold: hold.clone() };
         let stored = locations.into_iter().map(stored);
         reply_to_all(&accounts.runtime, replies.into_iter().zip(stored).collect());
-        end_appends(&accounts, &queue, bytes);
+        queue.release_room(bytes);
     }
 }
 
-/// Refuses the requests of a batch of so many queued bytes.
+/// Refuses the requests of a batch with `bytes` queued bytes. Blocks now and then.
 pub(super) fn refuse(
     accounts: &AppendAccounts,
     queue: &AppendQueue,
@@ -94,23 +96,18 @@ pub(super) fn refuse(
     for reply in refused {
         let _ = reply.send(Err(error));
     }
-    end_appends(accounts, queue, bytes);
-}
-
-/// Ends the reservations of chunks whose requests were answered.
-fn end_appends(accounts: &AppendAccounts, queue: &AppendQueue, bytes: usize) {
     accounts.space.finish(bytes as u64);
     queue.release_room(bytes);
 }
 
-/// Replies to a batch. Several replies are sent by one task, which wakes the requests on the runtime's own
-/// threads; another thread would be preempted by the first request that it wakes, and their commands would
+/// Replies to a batch. Several replies are sent by one task, which wakes the requests on a worker of the
+/// runtime: another thread would be preempted by the first request that it wakes, and their commands would
 /// not be batched.
 fn reply_to_all(runtime: &Handle, replies: Vec<(AppendReply, StoredAppend)>) {
     let many = replies.len() > 1;
     let reply = move || {
         for (reply, stored) in replies {
-            // Without its request a chunk is dead bytes.
+            // If the request was dropped, its chunk is dead bytes.
             let _ = reply.send(Ok(stored));
         }
     };

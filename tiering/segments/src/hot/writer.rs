@@ -10,8 +10,7 @@
 //! an open segment whose tail recovery scans.
 //!
 //! With followers a batch is sent to them between its write and its sync, and acknowledged when enough of
-//! them have synced it too. The thread that reads the deciding answer replies to the requests. Where a
-//! follower is in trouble the segment ends as after a failed sync.
+//! them have synced it too. Where a follower is in trouble the segment ends as after a failed sync.
 
 use mlgw_common::poll_woken;
 use mlgw_common::time::Instant;
@@ -55,8 +54,8 @@ const GATHER_TIME_MIN: Duration = Duration::from_millis(1);
 /// Maximum gather time, so that one hanging sync does not delay the next batch as long again.
 const GATHER_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// Bytes of a batch up to which the writer's thread itself sends it to the followers, before its sync.
-/// Workers encrypt and send a larger one during the sync.
+/// Largest batch that the writer's thread sends to the followers itself, before it syncs. Workers encrypt and
+/// send a larger one during the sync.
 const SENT_HERE_BYTES_MAX: usize = 256 << 10;
 
 /// State shared by all writers.
@@ -278,21 +277,21 @@ impl SegmentWriter {
         let Some(segment) = &mut self.segment else {
             return Err(FailedBatch { error: BatchError::NoSegment(AppendError::Io), replies });
         };
-        let bytes_behind = segment.synced_bytes + bytes as u64;
-        assert!(end >= bytes_behind, "a batch has at least the queued bytes");
+        let end_of_chunks = segment.synced_bytes + bytes as u64;
+        assert!(end >= end_of_chunks, "a batch has at least the queued bytes");
         let stored = StoredBatch {
             accounts: self.shared.accounts.clone(),
             queue: self.queue.clone(),
             hold: segment.hold.clone(),
             end,
             bytes,
-            floor_bytes: end - bytes_behind,
+            floor_bytes: end - end_of_chunks,
             cause,
             locations,
             replies,
         };
         let acknowledged = match &segment.replicated {
-            Some(replicated) => replicated.acknowledge(stored),
+            Some(replicated) => replicated.complete_when_acknowledged(stored),
             None => {
                 stored.complete();
                 Ok(())
@@ -300,6 +299,7 @@ impl SegmentWriter {
         };
         (self.last_batch_duration, self.last_batch_chunks) = (begun.elapsed(), count);
         acknowledged?;
+        self.shared.space.finish(bytes as u64);
         (segment.floor, segment.synced_bytes) = (floor, end);
         self.shared.segments.mark(segment);
         Ok(())

@@ -11,6 +11,7 @@
 //! before it.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 
 use mlgw_common::ids::{NodeId, SegmentId};
@@ -18,7 +19,7 @@ use mlgw_common::limits::PEER_APPEND_STREAMS_MAX;
 use mlgw_formats::segment_calls::ClosedReplica;
 pub(super) use mlgw_replication::FollowedState;
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 
 /// Maximum number of replicas that one node appends to. Each has bytes in memory.
 pub(super) const FOLLOWED_MAX: usize = PEER_APPEND_STREAMS_MAX;
@@ -48,6 +49,8 @@ pub(super) struct FollowedReplica {
     /// The node that opened the replica; `None` if it was only closed.
     writer: Option<NodeId>,
     state: watch::Sender<FollowedState>,
+    /// Notified when the right to append has ended.
+    right_ended: Notify,
     /// Answer to a request to close; locked while the file is read for it.
     pub(super) closing: Arc<AsyncMutex<Option<ClosedReplica>>>,
 }
@@ -116,7 +119,7 @@ impl FollowedReplicas {
         prune(&mut entries);
         let new = || Arc::new(FollowedReplica::new(segment, None, FollowedState::default()));
         let replica = entries.entry(segment).or_insert_with(new).clone();
-        replica.state.send_modify(FollowedState::close);
+        replica.change(FollowedState::close);
         replica
     }
 }
@@ -131,7 +134,8 @@ fn prune(entries: &mut HashMap<SegmentId, Arc<FollowedReplica>>) {
 
 impl FollowedReplica {
     fn new(segment: SegmentId, writer: Option<NodeId>, state: FollowedState) -> Self {
-        Self { segment, writer, state: watch::Sender::new(state), closing: Arc::default() }
+        let state = watch::Sender::new(state);
+        Self { segment, writer, state, right_ended: Notify::new(), closing: Arc::default() }
     }
 
     /// The state, and its changes.
@@ -139,14 +143,31 @@ impl FollowedReplica {
         self.state.subscribe()
     }
 
+    fn change(&self, change: impl FnOnce(&mut FollowedState)) {
+        self.state.send_modify(change);
+        if !self.state.borrow().may_append() {
+            self.right_ended.notify_waiters();
+        }
+    }
+
+    /// Waits for the end of the right to append. Unlike a wait for a state, it does not wake at each sync.
+    pub(super) async fn right_ended(&self) {
+        let mut ended = pin!(self.right_ended.notified());
+        // Registered before the check, so that no end is missed.
+        ended.as_mut().enable();
+        if self.state.borrow().may_append() {
+            ended.await;
+        }
+    }
+
     /// Ends the right to append. The first fault is kept.
     pub(super) fn end(&self, fault: &str) {
-        self.state.send_modify(|state| state.end_right(fault));
+        self.change(|state| state.end_right(fault));
     }
 
     /// Ends the right to append because the stream ended cleanly.
     pub(super) fn complete(&self) {
-        self.state.send_modify(FollowedState::complete);
+        self.change(FollowedState::complete);
     }
 
     /// Begins a write and its sync; `None` if the right to append has ended.
@@ -197,7 +218,7 @@ impl FileCallInProgress {
 
 impl Drop for FileCallInProgress {
     fn drop(&mut self) {
-        self.replica.state.send_modify(|state| match self.synced {
+        self.replica.change(|state| match self.synced {
             Some(length) => state.succeed(length),
             None => state.fail("a call on the file of the replica failed"),
         });

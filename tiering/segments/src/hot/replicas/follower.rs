@@ -381,7 +381,7 @@ impl FollowTask {
     /// # Errors
     /// The reason for which the replica ends before.
     async fn follow(&mut self) -> Result<(), String> {
-        let (mut states, mut call) = (self.right.0.states(), None);
+        let (replica, mut call) = (self.right.0.clone(), None);
         loop {
             if self.compaction.is_stopped() {
                 return Err(STOPPED.to_owned());
@@ -400,7 +400,7 @@ impl FollowTask {
                     call = None;
                     self.bytes.writing = 0;
                 }
-                () = right_ended(&mut states) => return Err("the right to append has ended".to_owned()),
+                () = replica.right_ended() => return Err("the right to append has ended".to_owned()),
                 woken = self.wakes.changed() => woken.map_err(|_| STOPPED.to_owned())?,
             }
         }
@@ -456,10 +456,11 @@ impl FollowTask {
         let at = self.end - self.bytes.writing as u64;
         let (disk, file) = (self.disk.clone(), self.file.clone());
         let (sender, ended) = oneshot::channel();
-        // The thread then sends the answer and takes the next frames, without a way through a worker.
+        // This thread then sends the answer and takes the next frames. It wakes no worker for that.
         tokio::task::spawn_blocking(move || {
             poll_woken(move || {
                 disk.store(&file, call, at, &batch);
+                // Last: the answer is sent before further frames are read.
                 drop((batch, sender));
             });
         });
@@ -474,11 +475,6 @@ async fn ended(call: &mut Option<oneshot::Receiver<()>>) {
         Some(call) => drop(call.await),
         None => std::future::pending().await,
     }
-}
-
-async fn right_ended(states: &mut watch::Receiver<FollowedState>) {
-    // The sender is a field of the replica, which the task holds.
-    drop(states.wait_for(|state| !state.may_append()).await);
 }
 
 /// The synced lengths as a stream. A length that was not read in time is replaced by the next one. The right

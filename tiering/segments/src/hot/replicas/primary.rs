@@ -115,12 +115,23 @@ impl Drop for FollowerLink {
     }
 }
 
+/// Lets the writer continue at the end of a completion, also after a panic: then the requests get an error
+/// because their replies are dropped.
+struct Completing<'s>(&'s ReplicatedSegment);
+
+impl Drop for Completing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_completing = false;
+        self.0.changed.notify_all();
+    }
+}
+
 impl PrimaryState {
     fn takes_appends(&self) -> bool {
         !self.is_abandoned && self.primary.takes_appends()
     }
 
-    /// Takes the waiting batch if it is acknowledged. It must be completed before the next one.
+    /// Takes the waiting batch if it is acknowledged. The caller completes it, under [`Completing`].
     fn take_acknowledged(&mut self) -> Option<StoredBatch> {
         let acknowledged = self.primary.acknowledged_length();
         let batch = self.waiting.take_if(|batch| batch.end <= acknowledged)?;
@@ -128,7 +139,7 @@ impl PrimaryState {
         Some(batch)
     }
 
-    /// Reason for which a batch that ends at `end` and is not acknowledged never will be.
+    /// Returns the error of a batch that ends at `end` and cannot be acknowledged any more.
     fn failure(&self, end: u64) -> Option<BatchError> {
         if self.is_abandoned {
             return Some(BatchError::NoSegment(AppendError::Stopping));
@@ -242,11 +253,13 @@ impl ReplicatedSegment {
         let has_ended = took_appends && !state.takes_appends();
         let acknowledged = state.take_acknowledged();
         drop(state);
-        if let Some(batch) = acknowledged {
-            batch.complete();
-            self.state.lock().is_completing = false;
+        match acknowledged {
+            Some(batch) => {
+                let _completing = Completing(self);
+                batch.complete();
+            }
+            None => drop(self.changed.notify_all()),
         }
-        self.changed.notify_all();
         if let (Some(proposal), Some(events)) = (proposed, self.events.upgrade()) {
             events.propose(&proposal);
         }
@@ -305,11 +318,11 @@ impl ReplicatedSegment {
     }
 
     /// Records that the write of a batch has ended and the own file is synced up to its end. Waits until the
-    /// batch is acknowledged and completed, or never will be. Blocks the calling thread.
+    /// batch is acknowledged and completed, or until that has become impossible. Blocks the calling thread.
     ///
     /// # Errors
     /// The segment is sealed before the batch, or the tier ends.
-    pub(in crate::hot) fn acknowledge(&self, batch: StoredBatch) -> Result<(), FailedBatch> {
+    pub(in crate::hot) fn complete_when_acknowledged(&self, batch: StoredBatch) -> Result<(), FailedBatch> {
         let end = batch.end;
         self.state.lock().waiting = Some(batch);
         self.own_synced(end);
