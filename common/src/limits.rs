@@ -427,7 +427,7 @@ pub const MEMTABLE_BYTES_MIN: usize = 2 * MIB as usize;
 /// Bytes of a call between members of a Raft group, and of its answer.
 pub const MEMBER_CALL_BYTES_MAX: usize = 16 * MIB as usize;
 /// Log entries of one append call.
-pub const APPEND_ENTRIES_MAX: usize = 1024;
+pub const APPEND_ENTRIES_MAX: usize = 4096;
 /// Bytes of the head of a snapshot that is sent to another member: its position, membership and files.
 pub const SNAPSHOT_HEAD_BYTES_MAX: usize = MIB as usize;
 /// Files of a snapshot that is sent to another member. A state of 100 GiB in tables of 64 MiB has 1,600.

@@ -176,7 +176,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
             () = stop.cancelled() => return bound.purging_ended(),
         }
         let Some(inner) = catalogue.upgrade() else { return };
-        bound.set_extended(inner.groups.all().iter().any(|group| group.has_recently_sent_snapshot()));
+        bound.set_sending(inner.groups.all().iter().any(|group| group.is_sending_snapshot()));
         if inner.log_bytes() <= bound.bytes_max() {
             continue;
         }

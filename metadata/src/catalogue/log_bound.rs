@@ -15,16 +15,16 @@ use tokio::sync::Notify;
 /// call, which may take four seconds and be followed by another one. Clients wait longer.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Multiple of the bound that the log may reach while a snapshot is sent, and for a minute afterwards: the
-/// member that receives it needs the log that follows, or it has to be sent another snapshot.
-const EXTENDED_FACTOR: u64 = 4;
+/// Multiple of the bound that the log may reach while a snapshot is sent: the member that receives it needs
+/// the log that follows, or it has to be sent another snapshot.
+const SENDING_FACTOR: u64 = 4;
 
 /// Bound on the length of the log.
 #[derive(Debug)]
 pub(super) struct LogBound {
-    /// Bytes beyond which the log is purged while no member needs more.
+    /// Bytes beyond which the log is purged while no snapshot is sent.
     bytes_max: u64,
-    is_extended: AtomicBool,
+    is_sending: AtomicBool,
     /// True while the purge job runs.
     is_purging: AtomicBool,
     exceeded: Notify,
@@ -35,7 +35,7 @@ impl LogBound {
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
-            is_extended: AtomicBool::new(false),
+            is_sending: AtomicBool::new(false),
             is_purging: AtomicBool::new(false),
             exceeded: Notify::new(),
             purged: Notify::new(),
@@ -44,13 +44,15 @@ impl LogBound {
 
     /// Bytes beyond which the log is purged.
     pub(super) fn bytes_max(&self) -> u64 {
-        let factor = if self.is_extended.load(Ordering::Relaxed) { EXTENDED_FACTOR } else { 1 };
+        let factor = if self.is_sending.load(Ordering::Relaxed) { SENDING_FACTOR } else { 1 };
         self.bytes_max.saturating_mul(factor)
     }
 
-    /// Records whether a snapshot is being sent, or was within the last minute.
-    pub(super) fn set_extended(&self, is_extended: bool) {
-        self.is_extended.store(is_extended, Ordering::Relaxed);
+    /// Records whether a snapshot is being sent. Proposers wait no longer if the bound becomes wider.
+    pub(super) fn set_sending(&self, is_sending: bool) {
+        if !self.is_sending.swap(is_sending, Ordering::Relaxed) && is_sending {
+            self.purged.notify_waiters();
+        }
     }
 
     fn is_full(&self, bytes: u64) -> bool {
@@ -136,15 +138,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bound_is_wider_while_a_member_needs_more() {
+    async fn the_bound_is_wider_while_a_snapshot_is_sent() {
         let bound = LogBound::new(100);
         bound.purging_began();
-        bound.set_extended(true);
+        bound.set_sending(true);
         assert_eq!(bound.bytes_max(), 400);
         assert_eq!(bound.admit(|| 450).await, Ok(()));
         assert!(bound.is_full(451), "not without end");
-        bound.set_extended(false);
+        bound.set_sending(false);
         assert!(bound.is_full(151));
+    }
+
+    #[tokio::test]
+    async fn proposers_continue_when_the_bound_becomes_wider() {
+        let bound = Arc::new(LogBound::new(100));
+        bound.purging_began();
+        let waiting = bound.clone();
+        let waits = tokio::spawn(async move { waiting.admit(|| 200).await });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        bound.set_sending(true);
+        tokio::task::yield_now().await;
+        assert!(waits.is_finished());
     }
 
     #[tokio::test]

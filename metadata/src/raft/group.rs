@@ -507,10 +507,9 @@ impl Group {
         &self.figures
     }
 
-    /// True while a snapshot is being sent to another member, which needs the log after it, and for a minute
-    /// afterwards.
-    pub(crate) fn has_recently_sent_snapshot(&self) -> bool {
-        self.sent.any_recently()
+    /// True while a snapshot is being sent to another member, which needs the log after it.
+    pub(crate) fn is_sending_snapshot(&self) -> bool {
+        self.sent.is_sending()
     }
 
     /// Number of snapshots taken.

@@ -23,8 +23,8 @@ use tokio::sync::oneshot;
 const RECENT_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes of entries after which a read for another member ends. With syncs of two seconds an append takes up
-/// to four: it may wait for the one in progress. So such a member follows a megabyte a second.
-const READ_BYTES: usize = 4 << 20;
+/// to four: it may wait for the one in progress. So such a member follows two megabytes a second.
+const READ_BYTES: usize = 8 << 20;
 
 /// A group's part of the log. Clones share it.
 #[derive(Clone)]

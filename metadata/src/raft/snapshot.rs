@@ -2,26 +2,23 @@
 //!
 //! For a purge of the log, a snapshot is only the position that the state on disk has reached. For a transfer
 //! to another member, a directory of hard links is made; it contains its own position and is removed when the
-//! transfer ends. Until a minute later the log is purged at a higher limit, because the member needs it next.
+//! transfer ends. Until then the log is not purged, within limits, because the member needs it next.
 
 use super::log::io_error;
 use crate::store::space_waits::SpaceWaits;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use crate::view::RowReader;
-use mlgw_common::time::Instant;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{LogId, RaftTypes, SnapshotMeta, StoredMembership};
 use mlgw_formats::schema;
 use mlgw_formats::schema::meta::{LogPosition, MembershipRecord, MetaRow};
 use mlgw_formats::store_files;
 use openraft::storage::RaftSnapshotBuilder;
-use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A snapshot.
 pub(crate) type Snapshot = openraft::alias::SnapshotOf<RaftTypes, SnapshotDir>;
@@ -32,31 +29,18 @@ pub(crate) struct SnapshotDir {
     pub(crate) dir: Option<Arc<ScratchDir>>,
 }
 
-/// Time for which a member that has received a snapshot may be slow to follow. A disk whose syncs take
-/// seconds makes a member lack several MiB of the log all the time.
-const SLOW_MAX: Duration = Duration::from_secs(60);
-
-/// Snapshots that are sent to other members. They need the log that follows them.
+/// Snapshots that are being sent to other members. They need the log that follows them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SnapshotsSent(Arc<Mutex<SentState>>);
-
-#[derive(Debug, Default)]
-struct SentState {
-    /// Number of snapshots that are being sent.
-    in_progress: usize,
-    /// End of the last one.
-    ended: Option<Instant>,
-}
+pub(crate) struct SnapshotsSent(Arc<AtomicUsize>);
 
 impl SnapshotsSent {
-    /// True while a snapshot is being sent, and for a minute afterwards.
-    pub(crate) fn any_recently(&self) -> bool {
-        let state = self.0.lock();
-        state.in_progress > 0 || state.ended.is_some_and(|ended| ended.elapsed() < SLOW_MAX)
+    /// True while a snapshot is being sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
     }
 
     fn begin(&self) -> SnapshotSent {
-        self.0.lock().in_progress += 1;
+        self.0.fetch_add(1, Ordering::AcqRel);
         SnapshotSent(self.clone())
     }
 }
@@ -67,9 +51,7 @@ pub(crate) struct SnapshotSent(SnapshotsSent);
 
 impl Drop for SnapshotSent {
     fn drop(&mut self) {
-        let mut state = self.0.0.lock();
-        state.in_progress -= 1;
-        state.ended = Some(Instant::now());
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -170,27 +152,5 @@ impl RaftSnapshotBuilder<RaftTypes> for GroupSnapshotBuilder {
         let builder = self.clone();
         let built = tokio::task::spawn_blocking(move || builder.build());
         built.await.map_err(io_error)?.map_err(io_error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{SLOW_MAX, SnapshotsSent};
-    use mlgw_common::time::sleep;
-    use std::time::Duration;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_member_may_be_slow_to_follow_for_a_while_after_its_snapshot() {
-        let sent = SnapshotsSent::default();
-        assert!(!sent.any_recently());
-        let (first, second) = (sent.begin(), sent.begin());
-        drop(first);
-        sleep(2 * SLOW_MAX).await;
-        assert!(sent.any_recently(), "the second one is in progress");
-        drop(second);
-        sleep(SLOW_MAX - Duration::from_secs(1)).await;
-        assert!(sent.any_recently());
-        sleep(Duration::from_secs(1)).await;
-        assert!(!sent.any_recently());
     }
 }
