@@ -12,7 +12,7 @@ use openraft::EntryPayload;
 use openraft::storage::{RaftLogReader as _, RaftLogStorageExt as _};
 
 /// Bytes of an entry, more or less. Five of them are at least as long as a read, and four are not.
-const ENTRY_BYTES: usize = 900 << 10;
+const ENTRY_BYTES: usize = 1800 << 10;
 /// Entries of the log, more than stay in memory.
 const ENTRIES: u64 = 9;
 /// Entries of a read.
