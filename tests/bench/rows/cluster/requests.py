@@ -34,8 +34,10 @@ PUT_MAX, SYNCS_MAX = 3.2, 0.15
 SYNCS_OF_PUT, ROUND_TRIPS_OF_PUT, SLACK = 2, 3, 1.15
 # Of one server, which waits for the same two syncs.
 ONE_PUT_MAX = 2.5
-# Seconds between two probes. They run for this part of the load.
+# Seconds between two probes beside a load. They run for this part of it.
 PROBE_PAUSE, PROBED_PART, PROBE_SECONDS_MAX = 0.025, 0.8, 30
+# Without a load they follow each other as fast as requests do.
+IDLE_PROBE_SECONDS, IDLE_PROBE_PAUSE = 1, 0.002
 ANSWER = b"\0"
 NODE = "x-mlgw-node"
 
@@ -189,43 +191,49 @@ def report_puts(bench, sides, synced):
 
 
 def one_connection(bench, sides):
-    """Compares the median latency of one connection with a target, and with that of one server. Separate
-    processes measure the syncs and the round trips of the target during the load."""
-    turns = QUICK_TURNS if bench.options.quickly else TURNS
-    probed = {name: Probed() for name in sides}
+    """Compares the median latency of one connection with the time of the syncs and round trips that it waits
+    for, and with that of one server. Separate processes measure these times twice: between the turns, and
+    during the turns of the leader, when they share the processors with the nodes."""
+    turns, alone, leader = (QUICK_TURNS if bench.options.quickly else TURNS), sides["alone"], sides["leader"]
+    seconds, idle, loaded = bench.options.seconds // 3 or 1, Probed(), Probed()
     for turn in range(turns):
         bench.report.say(f"cluster-put-one: turn {turn + 1} of {turns}")
-        for name, side in sides.items():
-            probed[name].beside(side, bench, bench.options.seed + turn)
-    sync, trip = (median(times) * 1e6 for times in (probed["leader"].syncs, probed["leader"].trips))
-    target = (SYNCS_OF_PUT * sync + ROUND_TRIPS_OF_PUT * trip) * SLACK
-    alone, leader = sides["alone"].p50, sides["leader"].p50
-    note = f"sync {sync:,.0f} µs, round trip {trip:.0f} µs"
-    bench.report.at_most("cluster-put-one", leader, "µs p50", target, note)
-    note = f"{leader:,.0f} µs p50, alone {alone:,.0f}"
-    bench.report.at_most("cluster-put-one-alone", leader / alone, "of one node's", ONE_PUT_MAX, note)
+        alone.turn(seconds, 1, bench.options.seed + turn)
+        loaded.beside(lambda: leader.turn(seconds, 1, bench.options.seed + turn), bench.folder, seconds)
+        idle.beside(lambda: None, bench.folder, IDLE_PROBE_SECONDS, IDLE_PROBE_PAUSE)
+    for row, probed in (("cluster-put-one", idle), ("cluster-put-one-loaded", loaded)):
+        bench.report.at_most(row, leader.p50, "µs p50", probed.target, str(probed))
+    note = f"{leader.p50:,.0f} µs p50, alone {alone.p50:,.0f}"
+    bench.report.at_most("cluster-put-one-alone", leader.p50 / alone.p50, "of one node's", ONE_PUT_MAX, note)
 
 
 class Probed:
-    """Seconds that a sync and a round trip take during a load, on the processors and disk of the nodes."""
+    """Seconds that a sync and a round trip take, on the processors and the disk of the nodes."""
 
     def __init__(self):
         self.syncs, self.trips = [], []
 
-    def beside(self, side, bench, seed):
-        """A turn of one connection, and the probes."""
-        seconds = bench.options.seconds // 3 or 1
+    @property
+    def target(self):
+        """Microseconds of a PUT that waits for nothing else."""
+        return (SYNCS_OF_PUT * median(self.syncs) + ROUND_TRIPS_OF_PUT * median(self.trips)) * SLACK * 1e6
+
+    def __str__(self):
+        return f"sync {median(self.syncs) * 1e6:,.0f} µs, round trip {median(self.trips) * 1e6:.0f} µs"
+
+    def beside(self, load, folder, seconds, pause=PROBE_PAUSE):
+        """Runs `load`, which takes `seconds` at most, and the probes at the same time."""
         until = time.monotonic() + seconds * PROBED_PART
         begin, syncs, trips = Barrier(len(THREE)), Queue(), Queue()
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            probes = [Process(target=sync_often, args=(bench.folder / f"sync-{at}", begin, syncs, until))
+            probes = [Process(target=sync_often, args=(folder / f"sync-{at}", begin, syncs, until, pause))
                       for at in range(len(THREE))]
             probes += [Process(target=answer_all, args=(listener,)),
-                       Process(target=ask_often, args=(listener.getsockname(), trips, until))]
+                       Process(target=ask_often, args=(listener.getsockname(), trips, until, pause))]
             for probe in probes:
                 probe.start()
             try:
-                side.turn(seconds, 1, seed)
+                load()
                 # A batch is acknowledged when two of three nodes have synced it.
                 times = [syncs.get(timeout=PROBE_SECONDS_MAX) for _ in THREE]
                 self.syncs += [sorted(round_)[1] for round_ in zip(*times)]
@@ -236,13 +244,13 @@ class Probed:
                     probe.join()
 
 
-def sync_often(path, begin, times, until):
+def sync_often(path, begin, times, until, pause):
     """Appends 4 KiB to a file and syncs it whenever the others do. Returns the times through the queue."""
     body, took = os.urandom(BODY_BYTES), []
     with open(path, "wb", buffering=0) as file:
         try:
             while time.monotonic() < until:
-                time.sleep(PROBE_PAUSE)
+                time.sleep(pause)
                 begin.wait(PROBE_SECONDS_MAX)
                 begun = time.perf_counter()
                 file.write(body)
@@ -256,13 +264,13 @@ def sync_often(path, begin, times, until):
     times.put(took)
 
 
-def ask_often(address, times, until):
+def ask_often(address, times, until, pause):
     """Sends messages of 4 KiB and waits for their short answers. Returns the times through the queue."""
     body, took = bytes(BODY_BYTES), []
     with socket.create_connection(address) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while time.monotonic() < until:
-            time.sleep(PROBE_PAUSE)
+            time.sleep(pause)
             begun = time.perf_counter()
             connection.sendall(body)
             if connection.recv(1) != ANSWER:
