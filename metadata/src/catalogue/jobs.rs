@@ -7,6 +7,7 @@ use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
 use crate::view::RowReader;
+use futures_util::future::try_join_all;
 use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_common::time::{doubled_wait, sleep, timeout};
 use mlgw_common::{BodyId, NodeId};
@@ -36,6 +37,9 @@ const READ_ELSEWHERE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Interval at which the length of the log is checked without a notification.
 const LOG_CHECK: Duration = Duration::from_millis(200);
+
+/// All groups together keep one part of so many of the log's bound for slow members, whatever each of them has.
+const KEPT_PART: u64 = 4;
 
 /// Interval between raises of the log's floor.
 const FLOOR_EVERY: Duration = Duration::from_secs(1);
@@ -187,7 +191,6 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
             (inner.fatal)(&format!("failed to flush the catalogue's state: {error}"));
             return bound.purging_ended();
         }
-        bound.notify_purged();
     }
 }
 
@@ -263,15 +266,22 @@ impl CatalogueInner {
         Ok(())
     }
 
-    /// Flushes every state and purges its log.
+    /// Flushes every state and purges its log. A purge waits for entries that are being sent to a slow member,
+    /// and proposers to the other groups do not wait for it.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let _copying = self.copying.lock().await;
-        for group in self.groups.all() {
-            if group.log_bytes() > 0 {
-                group.compact().await?;
-            }
+        let groups = self.groups.all();
+        let kept_max = self.log_bound.bytes_max() / (KEPT_PART * groups.len().max(1) as u64);
+        let mut purges = Vec::new();
+        for group in groups.iter().filter(|group| group.log_bytes() > 0) {
+            purges.extend(group.begin_purge(kept_max).await?);
         }
-        Ok(())
+        let finished = purges.into_iter().map(async |purge| {
+            purge.finish().await?;
+            self.log_bound.notify_purged();
+            Ok(())
+        });
+        try_join_all(finished).await.map(drop)
     }
 
     /// Writes a record without entries to the log of each group.

@@ -171,8 +171,8 @@ async fn a_member_has_no_digest_after_a_restart_or_a_snapshot() {
     cluster.network.isolate(other);
     let last = until(async || {
         cluster.put(leader, &bucket, "later").await;
-        cluster.node(leader).inner().compact().await.ok()?;
         let member = cluster.node(leader).inner().groups.get(SYSTEM_GROUP).unwrap();
+        member.compact().await.ok()?;
         member.purged().filter(|purged| *purged > index)
     })
     .await;

@@ -2,7 +2,8 @@
 //!
 //! openraft removes no entry that a leader is sending, so a follower whose syncs take seconds would delay
 //! each purge, and writers wait for it. A leader therefore keeps the entries that its followers lack if they
-//! have at most half of the bytes of the log. A follower that lacks more gets a snapshot.
+//! have at most half of the bytes of the log, or so few that keeping them does not matter. A follower that
+//! lacks more gets a snapshot.
 
 use super::group::{Group, STEP_MAX};
 use crate::store_error::StoreError;
@@ -25,10 +26,20 @@ struct PurgePosition {
     kept: u64,
 }
 
+/// A purge that openraft carries out when no entry that it removes is being sent.
+pub(crate) struct BegunPurge {
+    group: Group,
+    begun: Instant,
+    position: PurgePosition,
+    /// Bytes of the log when it began.
+    counted: u64,
+}
+
 impl Group {
-    /// Flushes the state and purges the log up to the position that the flushed state contains, or to that of
-    /// a follower that lacks little more.
-    pub(crate) async fn compact(&self) -> Result<(), StoreError> {
+    /// Flushes the state and begins to purge the log up to the position that the flushed state contains, or to
+    /// that of a follower that lacks little more: `kept_max` bytes, or half of the log. Returns `None` if there
+    /// is nothing to purge.
+    pub(crate) async fn begin_purge(&self, kept_max: u64) -> Result<Option<BegunPurge>, StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         let begun = Instant::now();
         // Entries appended from here on may be purged too; they still count as unpurged.
@@ -40,35 +51,29 @@ impl Group {
         };
         // After a crash between snapshot and purge there is no newer position to take a snapshot of.
         let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
-        let Some(flushed) = upto else { return Ok(()) };
+        let Some(flushed) = upto else { return Ok(None) };
         let group = self.clone();
-        let found = tokio::task::spawn_blocking(move || group.purge_position(flushed, counted));
-        let PurgePosition { upto, kept } = found.await.map_err(|e| failed(&e))??;
-        self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
-        let max = if self.is_alone() { STEP_MAX } else { MEMBER_PURGE_MAX };
-        let purged = self.raft.wait(Some(max));
-        match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
-            Ok(_) => {}
-            // A slow follower is no error of this member, and a wait for space ends.
-            Err(WaitError::Timeout(..)) if !self.is_alone() || self.log.space().has_waited_since(begun) => {
-                tracing::info!(group = self.id, upto, "entries are in use; the log is purged later");
-                return Ok(());
-            }
-            Err(error) => return Err(failed(&error)),
+        let kept_max = kept_max.max(counted / 2);
+        let found = tokio::task::spawn_blocking(move || group.purge_position(flushed, kept_max));
+        let position = found.await.map_err(|e| failed(&e))??;
+        self.raft.trigger().purge_log(position.upto).await.map_err(|e| failed(&e))?;
+        Ok(Some(BegunPurge { group: self.clone(), begun, position, counted }))
+    }
+
+    /// Purges the log, and keeps nothing else than half of it for a follower.
+    #[cfg(test)]
+    pub(crate) async fn compact(&self) -> Result<(), StoreError> {
+        match self.begin_purge(0).await? {
+            Some(begun) => begun.finish().await,
+            None => Ok(()),
         }
-        // Also if everything was purged before: the count then came from the size of the store's files at the
-        // start.
-        self.log.subtract_purged(counted.saturating_sub(kept));
-        let log = self.log.clone();
-        let given_back = tokio::task::spawn_blocking(move || log.free_purged_space(upto + 1));
-        given_back.await.map_err(|e| failed(&e))?
     }
 
     /// The position up to which the log is purged: `flushed`, unless followers lack entries before it that
-    /// have at most half of the log's `counted` bytes. A follower that lacks more, or entries that are purged
-    /// already, needs a snapshot anyway. A purge to a later position that still waits is not taken back; then
-    /// `kept` is too high until the next purge.
-    fn purge_position(&self, flushed: u64, counted: u64) -> Result<PurgePosition, StoreError> {
+    /// have at most `kept_max` bytes. A follower that lacks more, or entries that are purged already, needs a
+    /// snapshot anyway. A purge to a later position that still waits is not taken back; then `kept` is too high
+    /// until the next purge.
+    fn purge_position(&self, flushed: u64, kept_max: u64) -> Result<PurgePosition, StoreError> {
         let mut matched: Vec<u64> = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -81,8 +86,8 @@ impl Group {
         };
         matched.sort_unstable();
         for upto in matched {
-            let kept = self.log.bytes_between(upto + 1, flushed + 1, counted / 2)?;
-            if kept <= counted / 2 {
+            let kept = self.log.bytes_between(upto + 1, flushed + 1, kept_max)?;
+            if kept <= kept_max {
                 return Ok(PurgePosition { upto, kept });
             }
         }
@@ -104,5 +109,29 @@ impl Group {
             }
             Err(error) => Err(failed(&error)),
         }
+    }
+}
+
+impl BegunPurge {
+    /// Waits until the log is purged, and frees its space.
+    pub(crate) async fn finish(self) -> Result<(), StoreError> {
+        let Self { group, begun, position: PurgePosition { upto, kept }, counted } = self;
+        let max = if group.is_alone() { STEP_MAX } else { MEMBER_PURGE_MAX };
+        let purged = group.raft.wait(Some(max));
+        match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
+            Ok(_) => {}
+            // A slow follower is no error of this member, and a wait for space ends.
+            Err(WaitError::Timeout(..)) if !group.is_alone() || group.log.space().has_waited_since(begun) => {
+                tracing::info!(group = group.id, upto, "entries are in use; the log is purged later");
+                return Ok(());
+            }
+            Err(error) => return Err(StoreError(error.to_string())),
+        }
+        // Also if everything was purged before: the count then came from the size of the store's files at the
+        // start.
+        group.log.subtract_purged(counted.saturating_sub(kept));
+        let log = group.log.clone();
+        let freed = tokio::task::spawn_blocking(move || log.free_purged_space(upto + 1));
+        freed.await.map_err(|error| StoreError(error.to_string()))?
     }
 }

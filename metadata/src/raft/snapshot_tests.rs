@@ -134,7 +134,13 @@ async fn entries_that_a_slow_follower_lacks_are_purged_only_if_they_are_most_of_
     for i in 400..1000 {
         leader.propose(Arc::new(put(i))).await.unwrap();
     }
-    leader.compact().await.unwrap();
+    let matched = leader.raft.metrics().borrow_watched().replication.clone().unwrap();
+    let matched = matched[&slow.node].unwrap().index();
+    let end = leader.log.last().unwrap().unwrap().index() + 1;
+    let few = leader.log.bytes_between(matched + 1, end, u64::MAX).unwrap();
+    leader.begin_purge(few).await.unwrap().unwrap().finish().await.unwrap();
+    assert_eq!(leader.purged(), Some(matched), "so little is kept if it is all of the log");
+    leader.begin_purge(few - 1).await.unwrap().unwrap().finish().await.unwrap();
     assert_eq!(leader.purged(), applied(leader));
     network.pass_entries(slow.node);
     let follows = slow.raft.wait(Some(SOON));

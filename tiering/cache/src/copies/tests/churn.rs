@@ -45,7 +45,7 @@ async fn churn(holes: bool, fill_percent: u64) -> ChurnResult {
             lost += (before - here.len()) as u64;
         }
     }
-    bench.check();
+    bench.check().await;
     let metrics = bench.copies.metrics();
     let full = metrics.live_bytes as f64 / (CAPACITY / 16) as f64;
     let (kept_bytes, cleaned_bytes) = (metrics.kept_bytes, metrics.moved_by_cleaning_bytes);

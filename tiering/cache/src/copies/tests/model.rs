@@ -84,7 +84,7 @@ impl Model {
 impl Bench {
     async fn check_given_back(&self) {
         self.copies.inner.reclaim().await;
-        self.check();
+        self.check().await;
     }
 }
 
@@ -100,7 +100,7 @@ async fn run(seed: u64, capacity_bytes: u64, holes: bool) {
     let ids: Vec<u64> = all(&bench.copies).map(|block| block.id).collect();
     bench.evict(&ids).await;
     bench.copies.inner.run_pass().await;
-    bench.check();
+    bench.check().await;
     let metrics = bench.copies.metrics();
     // Only open segments remain, with edges in them.
     assert!(
