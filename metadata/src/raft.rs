@@ -33,7 +33,7 @@ mod outcomes;
 pub(crate) mod peers;
 #[cfg(test)]
 mod proposal_tests;
-mod purge;
+pub(crate) mod purge;
 pub(crate) mod queue;
 mod read_index;
 mod recency;

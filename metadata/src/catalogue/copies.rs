@@ -160,7 +160,11 @@ impl CatalogueInner {
             return Ok(CheckpointOutcome::NotNeeded);
         }
         let dir = options.dir.clone();
-        let numbers = remove_unfinished(&dir)?;
+        let found = tokio::task::spawn_blocking({
+            let dir = dir.clone();
+            move || remove_unfinished(&dir)
+        });
+        let numbers = found.await.unwrap_or_else(|stopped| Err(failed(&dir, stopped)))?;
         if !self.has_room_for_checkpoint(&dir) {
             return Ok(CheckpointOutcome::NoRoom);
         }

@@ -3,6 +3,7 @@
 use super::inner::CatalogueInner;
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
+use crate::raft::purge::{BegunPurge, KeptMax};
 use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
@@ -38,7 +39,7 @@ const READ_ELSEWHERE_PAUSE: Duration = Duration::from_secs(5);
 /// Interval at which the length of the log is checked without a notification.
 const LOG_CHECK: Duration = Duration::from_millis(200);
 
-/// All groups together keep one part of so many of the log's bound for slow members, whatever each of them has.
+/// All groups together keep one part of so many of the log's bound for slow members, whatever each log has.
 const KEPT_PART: u64 = 4;
 
 /// Interval between raises of the log's floor.
@@ -180,8 +181,9 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
             () = stop.cancelled() => return bound.purging_ended(),
         }
         let Some(inner) = catalogue.upgrade() else { return };
-        bound.set_sending(inner.groups.all().iter().any(|group| group.is_sending_snapshot()));
-        if inner.log_bytes() <= bound.bytes_max() {
+        let kept_max = inner.kept_log_max();
+        let is_old_log_needed = inner.groups.all().iter().any(|group| group.is_old_log_needed(kept_max));
+        if !bound.is_purge_due(inner.log_bytes(), is_old_log_needed) {
             continue;
         }
         inner.checkpoint_or_log().await;
@@ -266,15 +268,23 @@ impl CatalogueInner {
         Ok(())
     }
 
+    /// Bytes of a group's log that a purge keeps for slow members, whatever the log has.
+    fn kept_log_max(&self) -> u64 {
+        self.log_bound.narrow_bytes() / (KEPT_PART * self.groups.all().len().max(1) as u64)
+    }
+
     /// Flushes every state and purges its log. A purge waits for entries that are being sent to a slow member,
     /// and proposers to the other groups do not wait for it.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let _copying = self.copying.lock().await;
-        let groups = self.groups.all();
-        let kept_max = self.log_bound.bytes_max() / (KEPT_PART * groups.len().max(1) as u64);
         let mut purges = Vec::new();
-        for group in groups.iter().filter(|group| group.log_bytes() > 0) {
-            purges.extend(group.begin_purge(kept_max).await?);
+        // A purge is due again only when the log has become twice as long.
+        let mut answering = self.log_bound.wide_bytes() / 2;
+        for group in self.groups.all().iter().filter(|group| group.log_bytes() > 0) {
+            let kept_max = KeptMax { any: self.kept_log_max(), answering };
+            let begun = group.begin_purge(kept_max).await?;
+            answering -= begun.as_ref().map_or(0, BegunPurge::kept_bytes).min(answering);
+            purges.extend(begun);
         }
         let finished = purges.into_iter().map(async |purge| {
             purge.finish().await?;

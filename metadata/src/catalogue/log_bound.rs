@@ -1,6 +1,10 @@
 //! Bound on the length of the log. A proposer wakes the purge job once the log exceeds its bound, and waits
 //! for the purge once the log is half as long again.
 //!
+//! The bound is wide while another member needs the older entries: it receives a snapshot, or it answers and
+//! lacks so much that a purge might leave it only a snapshot. The bound becomes narrow with a purge, so that
+//! no proposer waits for that purge.
+//!
 //! Without the wait, the log would grow by all that writers append while a purge flushes the state, which is
 //! unbounded on a slow disk. No proposer waits before the purge job runs, because opening proposes too, nor
 //! after the job has ended.
@@ -12,19 +16,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Longest time that a command waits for a purge. A purge of entries that a leader is sending waits for that
-/// call, which may take four seconds and be followed by another one. Clients wait longer.
+/// call, which may take eight seconds. Clients wait longer.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Multiple of the bound that the log may reach while a snapshot is sent: the member that receives it needs
-/// the log that follows, or it has to be sent another snapshot.
-const SENDING_FACTOR: u64 = 4;
+/// Multiple of the bound that the log may reach while another member needs its older entries.
+const WIDE_FACTOR: u64 = 4;
 
 /// Bound on the length of the log.
 #[derive(Debug)]
 pub(super) struct LogBound {
-    /// Bytes beyond which the log is purged while no snapshot is sent.
-    bytes_max: u64,
-    is_sending: AtomicBool,
+    /// Bytes beyond which the log is purged while the bound is narrow.
+    narrow_bytes: u64,
+    is_wide: AtomicBool,
     /// True while the purge job runs.
     is_purging: AtomicBool,
     exceeded: Notify,
@@ -32,31 +35,53 @@ pub(super) struct LogBound {
 }
 
 impl LogBound {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(super) fn new(narrow_bytes: u64) -> Self {
         Self {
-            bytes_max,
-            is_sending: AtomicBool::new(false),
+            narrow_bytes,
+            is_wide: AtomicBool::new(false),
             is_purging: AtomicBool::new(false),
             exceeded: Notify::new(),
             purged: Notify::new(),
         }
     }
 
-    /// Bytes beyond which the log is purged.
-    pub(super) fn bytes_max(&self) -> u64 {
-        let factor = if self.is_sending.load(Ordering::Relaxed) { SENDING_FACTOR } else { 1 };
-        self.bytes_max.saturating_mul(factor)
+    /// Bytes beyond which the log is purged while the bound is narrow.
+    pub(super) fn narrow_bytes(&self) -> u64 {
+        self.narrow_bytes
     }
 
-    /// Records whether a snapshot is being sent. Proposers wait no longer if the bound becomes wider.
-    pub(super) fn set_sending(&self, is_sending: bool) {
-        if !self.is_sending.swap(is_sending, Ordering::Relaxed) && is_sending {
-            self.purged.notify_waiters();
+    /// Bytes beyond which the log is purged while the bound is wide.
+    pub(super) fn wide_bytes(&self) -> u64 {
+        self.narrow_bytes.saturating_mul(WIDE_FACTOR)
+    }
+
+    /// Bytes beyond which the log is purged.
+    pub(super) fn bytes_max(&self) -> u64 {
+        if self.is_wide.load(Ordering::Relaxed) { self.wide_bytes() } else { self.narrow_bytes }
+    }
+
+    /// Records whether another member needs the older entries of the log, which has `bytes`, and returns true
+    /// if a purge is due.
+    ///
+    /// The bound becomes wide at once, and proposers that wait for a purge continue. It becomes narrow once
+    /// the log is so short, because proposers would have to wait for the purge of a longer one.
+    pub(super) fn is_purge_due(&self, bytes: u64, is_old_log_needed: bool) -> bool {
+        if is_old_log_needed {
+            if !self.is_wide.swap(true, Ordering::Relaxed) {
+                self.purged.notify_waiters();
+            }
+            return bytes > self.bytes_max();
         }
+        let is_long = bytes > self.narrow_bytes;
+        if !is_long {
+            self.is_wide.store(false, Ordering::Relaxed);
+        }
+        is_long
     }
 
     fn is_full(&self, bytes: u64) -> bool {
-        self.is_purging.load(Ordering::Relaxed) && bytes > self.bytes_max().saturating_add(self.bytes_max / 2)
+        let half_longer = self.bytes_max().saturating_add(self.narrow_bytes / 2);
+        self.is_purging.load(Ordering::Relaxed) && bytes > half_longer
     }
 
     /// Admits a command; call this before proposing it. `bytes` returns the current length of the log. Waits
@@ -138,14 +163,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bound_is_wider_while_a_snapshot_is_sent() {
+    async fn a_wide_bound_is_four_times_the_narrow_one() {
         let bound = LogBound::new(100);
         bound.purging_began();
-        bound.set_sending(true);
-        assert_eq!(bound.bytes_max(), 400);
+        assert!(bound.is_purge_due(101, false));
+        assert!(!bound.is_purge_due(400, true));
         assert_eq!(bound.admit(|| 450).await, Ok(()));
         assert!(bound.is_full(451), "not without end");
-        bound.set_sending(false);
+        assert!(bound.is_purge_due(401, true));
+    }
+
+    #[tokio::test]
+    async fn the_bound_becomes_narrow_with_a_purge() {
+        let bound = LogBound::new(100);
+        bound.purging_began();
+        assert!(!bound.is_purge_due(300, true));
+        assert!(bound.is_purge_due(300, false), "nobody needs the entries any more");
+        assert_eq!(bound.admit(|| 300).await, Ok(()), "proposers do not wait for that purge");
+        assert!(!bound.is_purge_due(100, false));
         assert!(bound.is_full(151));
     }
 
@@ -157,7 +192,7 @@ mod tests {
         let waits = tokio::spawn(async move { waiting.admit(|| 200).await });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
-        bound.set_sending(true);
+        assert!(!bound.is_purge_due(200, true));
         tokio::task::yield_now().await;
         assert!(waits.is_finished());
     }

@@ -508,7 +508,7 @@ impl Group {
     }
 
     /// True while a snapshot is being sent to another member, which needs the log after it.
-    pub(crate) fn is_sending_snapshot(&self) -> bool {
+    pub(super) fn is_sending_snapshot(&self) -> bool {
         self.sent.is_sending()
     }
 

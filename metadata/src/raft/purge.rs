@@ -2,21 +2,38 @@
 //!
 //! openraft removes no entry that a leader is sending, so a follower whose syncs take seconds would delay
 //! each purge, and writers wait for it. A leader therefore keeps the entries that its followers lack if they
-//! have at most half of the bytes of the log, or so few that keeping them does not matter. A follower that
-//! lacks more gets a snapshot.
+//! have at most half of the bytes of the log, or so few that keeping them does not matter. It keeps more for
+//! a follower that answers, because that will need them; meanwhile the log is longer than usual. A follower
+//! that lacks even more gets a snapshot.
 
 use super::group::{Group, STEP_MAX};
 use crate::store_error::StoreError;
 use mlgw_common::time::Instant;
-use openraft::LogIdOptionExt;
+use mlgw_formats::log_types::RaftTypes;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::metrics::WaitError;
-use std::collections::BTreeMap;
+use openraft::{Instant as _, LogIdOptionExt, RaftMetrics};
 use std::time::Duration;
 
 /// Longest time that a member with peers waits for a purge. It tries again at the next check of the log:
 /// entries that are being sent to a follower stay.
 const MEMBER_PURGE_MAX: Duration = Duration::from_secs(5);
+
+/// A follower lacks much of the log if it lacks more than one entry of so many.
+const LACKING_PART: u64 = 3;
+
+/// A follower answers if it has answered something that was sent in this time. It answers a heartbeat after the
+/// syncs of the entries before it.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Bytes that a purge keeps for a follower, although they are more than half of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptMax {
+    /// For each follower.
+    pub(crate) any: u64,
+    /// For a follower that answers.
+    pub(crate) answering: u64,
+}
 
 /// A position in the log up to which it is purged.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,9 +54,9 @@ pub(crate) struct BegunPurge {
 
 impl Group {
     /// Flushes the state and begins to purge the log up to the position that the flushed state contains, or to
-    /// that of a follower that lacks little more: `kept_max` bytes, or half of the log. Returns `None` if there
-    /// is nothing to purge.
-    pub(crate) async fn begin_purge(&self, kept_max: u64) -> Result<Option<BegunPurge>, StoreError> {
+    /// that of a follower that lacks little more: half of the log, or the bytes of `kept_max`. Returns `None`
+    /// if there is nothing to purge.
+    pub(crate) async fn begin_purge(&self, kept_max: KeptMax) -> Result<Option<BegunPurge>, StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         let begun = Instant::now();
         // Entries appended from here on may be purged too; they still count as unpurged.
@@ -53,39 +70,59 @@ impl Group {
         let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
         let Some(flushed) = upto else { return Ok(None) };
         let group = self.clone();
-        let kept_max = kept_max.max(counted / 2);
+        let kept_max =
+            KeptMax { any: kept_max.any.max(counted / 2), answering: kept_max.answering.max(counted / 2) };
         let found = tokio::task::spawn_blocking(move || group.purge_position(flushed, kept_max));
         let position = found.await.map_err(|e| failed(&e))??;
         self.raft.trigger().purge_log(position.upto).await.map_err(|e| failed(&e))?;
         Ok(Some(BegunPurge { group: self.clone(), begun, position, counted }))
     }
 
+    /// True while another member needs the older entries of the log: a snapshot is sent to it, or it answers
+    /// and lacks so much that the log may be longer than usual. `kept_max` bytes are kept in any case.
+    pub(crate) fn is_old_log_needed(&self, kept_max: u64) -> bool {
+        self.is_sending_snapshot() || (self.log.bytes() > kept_max && self.is_follower_behind())
+    }
+
+    fn is_follower_behind(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let (last, purged) = (metrics.last_log_index, metrics.purged.index());
+        let mut followers = metrics.replication.iter().flatten();
+        followers
+            .any(|(node, matched)| lacks_much(last, purged, matched.index()) && is_answering(&metrics, *node))
+    }
+
     /// Purges the log, and keeps nothing else than half of it for a follower.
     #[cfg(test)]
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
-        match self.begin_purge(0).await? {
+        match self.begin_purge(KeptMax { any: 0, answering: 0 }).await? {
             Some(begun) => begun.finish().await,
             None => Ok(()),
         }
     }
 
     /// The position up to which the log is purged: `flushed`, unless followers lack entries before it that
-    /// have at most `kept_max` bytes. A follower that lacks more, or entries that are purged already, needs a
-    /// snapshot anyway. A purge to a later position that still waits is not taken back; then `kept` is too high
-    /// until the next purge.
-    fn purge_position(&self, flushed: u64, kept_max: u64) -> Result<PurgePosition, StoreError> {
-        let mut matched: Vec<u64> = {
+    /// have at most the bytes of `kept_max`. A follower that lacks more, or entries that are purged already,
+    /// needs a snapshot anyway. A purge to a later position that still waits is not taken back; then `kept` is
+    /// too high until the next purge.
+    fn purge_position(&self, flushed: u64, kept_max: KeptMax) -> Result<PurgePosition, StoreError> {
+        let mut matched: Vec<(u64, u64)> = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
             let purged = metrics.purged.index();
-            let followers = metrics.replication.iter().flat_map(BTreeMap::values);
-            let matched = followers.filter(|matched| matched.index() >= purged);
-            // A follower that has nothing of a log that was never purged lacks all of it.
-            let matched = matched.map(|matched| matched.index().unwrap_or(0));
-            matched.filter(|matched| *matched < flushed).collect()
+            let followers = metrics.replication.iter().flatten();
+            let matched =
+                followers.filter(|(_, matched)| matched.index() >= purged).map(|(node, matched)| {
+                    let kept_max =
+                        if is_answering(&metrics, *node) { kept_max.answering } else { kept_max.any };
+                    // A follower that has nothing of a log that was never purged lacks all of it.
+                    (matched.index().unwrap_or(0), kept_max)
+                });
+            matched.filter(|(matched, _)| *matched < flushed).collect()
         };
         matched.sort_unstable();
-        for upto in matched {
+        for (upto, kept_max) in matched {
             let kept = self.log.bytes_between(upto + 1, flushed + 1, kept_max)?;
             if kept <= kept_max {
                 return Ok(PurgePosition { upto, kept });
@@ -113,6 +150,11 @@ impl Group {
 }
 
 impl BegunPurge {
+    /// Bytes that are kept for a follower.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.position.kept
+    }
+
     /// Waits until the log is purged, and frees its space.
     pub(crate) async fn finish(self) -> Result<(), StoreError> {
         let Self { group, begun, position: PurgePosition { upto, kept }, counted } = self;
@@ -133,5 +175,35 @@ impl BegunPurge {
         let log = group.log.clone();
         let freed = tokio::task::spawn_blocking(move || log.free_purged_space(upto + 1));
         freed.await.map_err(|error| StoreError(error.to_string()))?
+    }
+}
+
+/// True if the follower on `node` has answered lately.
+fn is_answering(metrics: &RaftMetrics<RaftTypes>, node: u64) -> bool {
+    let contact = metrics.heartbeat.as_ref().and_then(|all| all.get(&node)?.as_ref());
+    contact.is_some_and(|at| at.elapsed() < ANSWERS_WITHIN)
+}
+
+/// True if a follower whose log ends at `matched` can continue with the log from `purged` to `last`, and lacks
+/// a large part of it.
+fn lacks_much(last: Option<u64>, purged: Option<u64>, matched: Option<u64>) -> bool {
+    let entries = |upto: Option<u64>| upto.map_or(0, |index| index + 1);
+    let from = |after: Option<u64>| entries(last).saturating_sub(entries(after));
+    matched >= purged && from(matched).saturating_mul(LACKING_PART) > from(purged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lacks_much;
+
+    #[test]
+    fn a_follower_lacks_much_with_more_than_a_third_of_the_log() {
+        assert!(!lacks_much(Some(399), Some(99), Some(299)));
+        assert!(lacks_much(Some(399), Some(99), Some(298)));
+        assert!(lacks_much(Some(399), Some(99), Some(99)), "it lacks all of the log");
+        assert!(!lacks_much(Some(399), Some(99), Some(98)), "it needs a snapshot");
+        assert!(!lacks_much(Some(399), Some(99), None), "it needs a snapshot");
+        assert!(lacks_much(Some(399), None, None), "a log that was never purged is enough");
+        assert!(!lacks_much(None, None, None));
     }
 }

@@ -99,8 +99,12 @@ impl IncomingSnapshot {
         let number = self.turn.0.count.fetch_add(1, Ordering::Relaxed);
         let path = self.group.scratch_dir(&format!("incoming-{number}"));
         let scratch = Arc::new(ScratchDir::incoming(path));
-        store_files::make_dir(scratch.path()).map_err(|error| CallRefused(error.to_string()))?;
-        let mut files = IncomingFiles::new(scratch.path(), self.head.files);
+        let (dir, files) = (Arc::clone(&scratch), self.head.files);
+        let mut files = in_blocking(move || {
+            store_files::make_dir(dir.path()).map_err(|error| StoreError(error.to_string()))?;
+            Ok(IncomingFiles::new(dir.path(), files))
+        })
+        .await?;
         loop {
             let next = mlgw_common::time::timeout(STALL_MAX, body.next()).await;
             let next = next.map_err(|_| CallRefused("the snapshot stalled".into()))?;

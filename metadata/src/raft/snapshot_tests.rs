@@ -3,6 +3,7 @@
 use super::group::{Group, GroupParts, member_config};
 use super::in_process::InProcess;
 use super::proposal_tests::{SOON, stop, three};
+use super::purge::KeptMax;
 use super::suite_tests::parts;
 use crate::catalogue::testing::{NOW, extent};
 use crate::view::RowReader;
@@ -70,9 +71,9 @@ async fn a_snapshot_gives_an_empty_member_the_same_state() {
     first.compact().await.unwrap();
     assert!(first.raft.metrics().borrow_watched().purged.is_some(), "the log alone cannot tell the second");
     let sent = first.raft.get_snapshot().await.unwrap();
-    assert!(sent.is_some() && first.is_sending_snapshot(), "its member needs the log that follows");
+    assert!(sent.is_some() && first.is_old_log_needed(u64::MAX), "its member needs the log that follows");
     drop(sent);
-    assert!(!first.is_sending_snapshot());
+    assert!(!first.is_old_log_needed(u64::MAX));
 
     // A power loss left this of an earlier transfer.
     std::fs::create_dir_all(two.path().join("group-0/incoming-9")).unwrap();
@@ -118,9 +119,11 @@ async fn entries_that_a_slow_follower_lacks_are_purged_only_if_they_are_most_of_
     follows.applied_index_at_least(applied(leader), "it has all").await.unwrap();
     network.hold_entries(slow.node);
     let matched = leader.log.last().unwrap().index();
+    assert!(!leader.is_old_log_needed(0));
     for i in 300..400 {
         leader.propose(Arc::new(put(i))).await.unwrap();
     }
+    assert!(!leader.is_old_log_needed(0), "a purge keeps what it lacks");
     leader.compact().await.unwrap();
     assert_eq!(leader.purged(), matched);
     let (first, end) = (matched.unwrap() + 1, leader.log.last().unwrap().index().unwrap() + 1);
@@ -134,17 +137,58 @@ async fn entries_that_a_slow_follower_lacks_are_purged_only_if_they_are_most_of_
     for i in 400..1000 {
         leader.propose(Arc::new(put(i))).await.unwrap();
     }
-    let matched = leader.raft.metrics().borrow_watched().replication.clone().unwrap();
-    let matched = matched[&slow.node].unwrap().index();
+    let matched = matched_by(leader, slow);
     let end = leader.log.last().unwrap().unwrap().index() + 1;
-    let few = leader.log.bytes_between(matched + 1, end, u64::MAX).unwrap();
-    leader.begin_purge(few).await.unwrap().unwrap().finish().await.unwrap();
-    assert_eq!(leader.purged(), Some(matched), "so little is kept if it is all of the log");
-    leader.begin_purge(few - 1).await.unwrap().unwrap().finish().await.unwrap();
+    let few = leader.log.bytes_between(matched.unwrap() + 1, end, u64::MAX).unwrap();
+    purge(leader, few, few).await;
+    assert_eq!(leader.purged(), matched, "so little is kept if it is all of the log");
+    purge(leader, few - 1, few - 1).await;
     assert_eq!(leader.purged(), applied(leader));
     network.pass_entries(slow.node);
     let follows = slow.raft.wait(Some(SOON));
     follows.applied_index_at_least(applied(leader), "it has all").await.unwrap();
     assert!(network.snapshots()[0] > 0, "the log does not have what it lacks");
+    stop(members).await;
+}
+
+/// The last entry that the leader knows a member to have.
+fn matched_by(leader: &Group, member: &Group) -> Option<u64> {
+    let metrics = leader.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    metrics.replication.as_ref().unwrap()[&member.node].index()
+}
+
+async fn purge(leader: &Group, any: u64, answering: u64) {
+    leader.begin_purge(KeptMax { any, answering }).await.unwrap().unwrap().finish().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_keeps_more_for_a_follower_that_answers() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let (leader, slow) = (&members[0], &members[2]);
+    let needed = async |is_needed: bool| {
+        let found = async {
+            while leader.is_old_log_needed(0) != is_needed {
+                mlgw_common::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        mlgw_common::time::timeout(SOON, found).await.expect("that is found soon");
+    };
+    needed(false).await;
+    network.hold_entries(slow.node);
+    let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
+    leader.propose(Arc::new(Change::MirrorBucket(mirror).into())).await.unwrap();
+    for i in 0..300 {
+        leader.propose(Arc::new(put(i))).await.unwrap();
+    }
+    needed(true).await;
+    assert!(!leader.is_old_log_needed(u64::MAX), "so little is kept in any case");
+    purge(leader, 0, u64::MAX).await;
+    assert_eq!(leader.purged(), matched_by(leader, slow));
+    network.isolate(slow.node);
+    needed(false).await;
+    purge(leader, 0, u64::MAX).await;
+    assert_eq!(leader.purged(), leader.log.last().unwrap().index());
     stop(members).await;
 }
