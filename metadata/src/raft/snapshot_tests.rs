@@ -175,10 +175,11 @@ async fn a_purge_keeps_more_for_a_follower_that_answers() {
         };
         mlgw_common::time::timeout(SOON, found).await.expect("that is found soon");
     };
+    let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
+    let index = leader.propose(Arc::new(Change::MirrorBucket(mirror).into())).await.unwrap().index;
+    slow.raft.wait(Some(SOON)).applied_index_at_least(Some(index), "it follows").await.unwrap();
     needed(false).await;
     network.hold_entries(slow.node);
-    let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
-    leader.propose(Arc::new(Change::MirrorBucket(mirror).into())).await.unwrap();
     for i in 0..300 {
         leader.propose(Arc::new(put(i))).await.unwrap();
     }
@@ -186,9 +187,10 @@ async fn a_purge_keeps_more_for_a_follower_that_answers() {
     assert!(!leader.is_old_log_needed(u64::MAX), "so little is kept in any case");
     purge(leader, 0, u64::MAX).await;
     assert_eq!(leader.purged(), matched_by(leader, slow));
+    let last = leader.log.last().unwrap().index();
     network.isolate(slow.node);
     needed(false).await;
     purge(leader, 0, u64::MAX).await;
-    assert_eq!(leader.purged(), leader.log.last().unwrap().index());
+    assert_eq!(leader.purged(), last);
     stop(members).await;
 }
