@@ -201,7 +201,8 @@ fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         found.push(finding(
             Health::Warning,
             format!("The catalogue's log has {bytes}; it should be purged at {max}."),
-            "Flushing the catalogue does not keep up: check the disk, and the log for messages.",
+            "Flushing the catalogue does not keep up, or a node of the cluster is slow: check the disk, the \
+             messages of the server, and `mlgw cluster status`.",
         ));
     }
     if catalogue.queued_commands > PROPOSE_QUEUE_MAX as u64 / 2 {

@@ -8,7 +8,6 @@ use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
 use crate::view::RowReader;
-use futures_util::future::try_join_all;
 use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_common::time::{doubled_wait, sleep, timeout};
 use mlgw_common::{BodyId, NodeId};
@@ -21,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Rows freed by one command: small enough not to delay the foreground commands of a batch.
 const RELEASE_ROWS: u32 = 128;
@@ -39,7 +39,7 @@ const READ_ELSEWHERE_PAUSE: Duration = Duration::from_secs(5);
 /// Interval at which the length of the log is checked without a notification.
 const LOG_CHECK: Duration = Duration::from_millis(200);
 
-/// All groups together keep one part of so many of the log's bound for slow members, whatever each log has.
+/// Each group keeps its share of this part of the log's bound for slow members, however short its log is.
 const KEPT_PART: u64 = 4;
 
 /// Interval between raises of the log's floor.
@@ -273,25 +273,30 @@ impl CatalogueInner {
         self.log_bound.narrow_bytes() / (KEPT_PART * self.groups.all().len().max(1) as u64)
     }
 
-    /// Flushes every state and purges its log. A purge waits for entries that are being sent to a slow member,
-    /// and proposers to the other groups do not wait for it.
+    /// Flushes every state and purges its log. A purge may wait for entries that are being sent; those of the
+    /// groups wait at the same time.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let _copying = self.copying.lock().await;
-        let mut purges = Vec::new();
-        // A purge is due again only when the log has become twice as long.
+        let mut finishing = JoinSet::new();
+        // At most half of the wide bound is kept this way.
         let mut answering = self.log_bound.wide_bytes() / 2;
         for group in self.groups.all().iter().filter(|group| group.log_bytes() > 0) {
             let kept_max = KeptMax { any: self.kept_log_max(), answering };
             let begun = group.begin_purge(kept_max).await?;
             answering -= begun.as_ref().map_or(0, BegunPurge::kept_bytes).min(answering);
-            purges.extend(begun);
+            if let Some(purge) = begun {
+                let bound = Arc::clone(&self.log_bound);
+                finishing.spawn(async move {
+                    purge.finish().await?;
+                    bound.notify_purged();
+                    Ok::<(), StoreError>(())
+                });
+            }
         }
-        let finished = purges.into_iter().map(async |purge| {
-            purge.finish().await?;
-            self.log_bound.notify_purged();
-            Ok(())
-        });
-        try_join_all(finished).await.map(drop)
+        while let Some(finished) = finishing.join_next().await {
+            finished.map_err(|error| StoreError(error.to_string()))??;
+        }
+        Ok(())
     }
 
     /// Writes a record without entries to the log of each group.
@@ -361,6 +366,7 @@ mod tests {
     use mlgw_formats::schema::{Release, encode, release};
     use std::collections::BTreeSet;
     use std::time::Duration;
+    use tokio::task::JoinSet;
 
     #[test]
     fn a_pass_that_did_not_complete_is_repeated_after_a_growing_pause() {

@@ -3,8 +3,8 @@
 //! openraft removes no entry that a leader is sending, so a follower whose syncs take seconds would delay
 //! each purge, and writers wait for it. A leader therefore keeps the entries that its followers lack if they
 //! have at most half of the bytes of the log, or so few that keeping them does not matter. It keeps more for
-//! a follower that answers, because that will need them; meanwhile the log is longer than usual. A follower
-//! that lacks even more gets a snapshot.
+//! a follower that answers, because that can still catch up from the log, which is longer than usual
+//! meanwhile. A follower that lacks even more gets a snapshot.
 
 use super::group::{Group, STEP_MAX};
 use crate::store_error::StoreError;
@@ -15,15 +15,15 @@ use openraft::metrics::WaitError;
 use openraft::{Instant as _, LogIdOptionExt, RaftMetrics};
 use std::time::Duration;
 
-/// Longest time that a member with peers waits for a purge. It tries again at the next check of the log:
-/// entries that are being sent to a follower stay.
-const MEMBER_PURGE_MAX: Duration = Duration::from_secs(5);
+/// Longest time that a member with peers waits for a purge. Entries that are being sent to a follower stay,
+/// and a call takes up to eight seconds. It tries again at the next check of the log.
+const MEMBER_PURGE_MAX: Duration = Duration::from_secs(9);
 
 /// A follower lacks much of the log if it lacks more than one entry of so many.
 const LACKING_PART: u64 = 3;
 
-/// A follower answers if it has answered something that was sent in this time. It answers a heartbeat after the
-/// syncs of the entries before it.
+/// A follower answers if it has answered something that was sent in this time. It answers a heartbeat after
+/// the syncs of the entries before it.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes that a purge keeps for a follower, although they are more than half of the log.
@@ -39,7 +39,7 @@ pub(crate) struct KeptMax {
 #[derive(Debug, PartialEq, Eq)]
 struct PurgePosition {
     upto: u64,
-    /// Bytes of the entries after it that could be purged too.
+    /// Bytes of the entries after it that the flushed state contains.
     kept: u64,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct BegunPurge {
 }
 
 impl Group {
-    /// Flushes the state and begins to purge the log up to the position that the flushed state contains, or to
-    /// that of a follower that lacks little more: half of the log, or the bytes of `kept_max`. Returns `None`
-    /// if there is nothing to purge.
+    /// Flushes the state and begins to purge the log up to the position that the flushed state contains, or
+    /// to that of a follower that lacks at most half of the bytes of the log or `kept_max`, whichever is
+    /// more. Returns `None` if there is nothing to purge.
     pub(crate) async fn begin_purge(&self, kept_max: KeptMax) -> Result<Option<BegunPurge>, StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         let begun = Instant::now();
@@ -73,7 +73,7 @@ impl Group {
         let kept_max =
             KeptMax { any: kept_max.any.max(counted / 2), answering: kept_max.answering.max(counted / 2) };
         let found = tokio::task::spawn_blocking(move || group.purge_position(flushed, kept_max));
-        let position = found.await.map_err(|e| failed(&e))??;
+        let Some(position) = found.await.map_err(|e| failed(&e))?? else { return Ok(None) };
         self.raft.trigger().purge_log(position.upto).await.map_err(|e| failed(&e))?;
         Ok(Some(BegunPurge { group: self.clone(), begun, position, counted }))
     }
@@ -103,32 +103,30 @@ impl Group {
     }
 
     /// The position up to which the log is purged: `flushed`, unless followers lack entries before it that
-    /// have at most the bytes of `kept_max`. A follower that lacks more, or entries that are purged already,
-    /// needs a snapshot anyway. A purge to a later position that still waits is not taken back; then `kept` is
-    /// too high until the next purge.
-    fn purge_position(&self, flushed: u64, kept_max: KeptMax) -> Result<PurgePosition, StoreError> {
-        let mut matched: Vec<(u64, u64)> = {
+    /// have at most the bytes of `kept_max`; `None` if one of those lacks all entries. A follower that lacks
+    /// more, or entries that are purged already, needs a snapshot anyway. A purge to a later position that
+    /// still waits is not taken back; then `kept` is too high until the next purge.
+    fn purge_position(&self, flushed: u64, kept_max: KeptMax) -> Result<Option<PurgePosition>, StoreError> {
+        // For each follower, the first entry that it lacks.
+        let mut lacking: Vec<(u64, u64)> = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
             let purged = metrics.purged.index();
+            let kept_max =
+                |node| if is_answering(&metrics, node) { kept_max.answering } else { kept_max.any };
             let followers = metrics.replication.iter().flatten();
-            let matched =
-                followers.filter(|(_, matched)| matched.index() >= purged).map(|(node, matched)| {
-                    let kept_max =
-                        if is_answering(&metrics, *node) { kept_max.answering } else { kept_max.any };
-                    // A follower that has nothing of a log that was never purged lacks all of it.
-                    (matched.index().unwrap_or(0), kept_max)
-                });
-            matched.filter(|(matched, _)| *matched < flushed).collect()
+            let served = followers.filter(|(_, matched)| matched.index() >= purged);
+            let lacking = served.map(|(node, matched)| (matched.next_index(), kept_max(*node)));
+            lacking.filter(|(first, _)| *first <= flushed).collect()
         };
-        matched.sort_unstable();
-        for (upto, kept_max) in matched {
-            let kept = self.log.bytes_between(upto + 1, flushed + 1, kept_max)?;
+        lacking.sort_unstable();
+        for (first, kept_max) in lacking {
+            let kept = self.log.bytes_between(first, flushed + 1, kept_max)?;
             if kept <= kept_max {
-                return Ok(PurgePosition { upto, kept });
+                return Ok(first.checked_sub(1).map(|upto| PurgePosition { upto, kept }));
             }
         }
-        Ok(PurgePosition { upto: flushed, kept: 0 })
+        Ok(Some(PurgePosition { upto: flushed, kept: 0 }))
     }
 
     /// Takes a snapshot that reaches beyond `before` and returns its last index. Taking it flushes the state
@@ -184,8 +182,8 @@ fn is_answering(metrics: &RaftMetrics<RaftTypes>, node: u64) -> bool {
     contact.is_some_and(|at| at.elapsed() < ANSWERS_WITHIN)
 }
 
-/// True if a follower whose log ends at `matched` can continue with the log from `purged` to `last`, and lacks
-/// a large part of it.
+/// True if a follower whose log ends at `matched` can continue with the log from `purged` to `last`, and
+/// lacks a large part of it.
 fn lacks_much(last: Option<u64>, purged: Option<u64>, matched: Option<u64>) -> bool {
     let entries = |upto: Option<u64>| upto.map_or(0, |index| index + 1);
     let from = |after: Option<u64>| entries(last).saturating_sub(entries(after));

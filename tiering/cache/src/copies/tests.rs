@@ -213,8 +213,8 @@ impl Bench {
         self.segments().filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * 512).sum()
     }
 
-    /// Checks that all accounts agree. The space of a removal in progress counts as used until it is freed, so
-    /// a difference may go away.
+    /// Checks that all accounts agree. The space of a removal in progress counts as used until it is freed,
+    /// so a difference may go away.
     async fn check(&self) {
         let kept: BTreeSet<u64> = all(&self.copies).map(|block| block.id).collect();
         assert_eq!(*self.accounts.0.lock(), kept, "the accounts are correct");
