@@ -366,7 +366,6 @@ mod tests {
     use mlgw_formats::schema::{Release, encode, release};
     use std::collections::BTreeSet;
     use std::time::Duration;
-    use tokio::task::JoinSet;
 
     #[test]
     fn a_pass_that_did_not_complete_is_repeated_after_a_growing_pause() {
