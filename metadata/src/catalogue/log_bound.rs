@@ -2,8 +2,8 @@
 //! for the purge once the log is half as long again.
 //!
 //! The bound is wide while another member needs the older entries: it receives a snapshot, or it answers and
-//! lacks so much that a purge might leave it only a snapshot. The bound becomes narrow when
-//! a purge has made the log so short. Until then the wide one is that of the proposers.
+//! lacks so much that a purge might leave it only a snapshot. The bound becomes narrow when a purge has made
+//! the log so short. Until then the wide one is that of the proposers.
 //!
 //! Without the wait, the log would grow by all that writers append while a purge flushes the state, which is
 //! unbounded on a slow disk. No proposer waits before the purge job runs, because opening proposes too, nor
