@@ -50,13 +50,15 @@ pub(super) struct TestCluster {
     pub(super) nodes: BTreeMap<u64, Catalogue>,
     /// Tests with elections do not wait for the disk, which may be slower than an election.
     durability: Durability,
+    log_bytes_max: u64,
 }
 
 impl TestCluster {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let network = InProcess::default();
-        Self { network, dir, nodes: BTreeMap::new(), durability: Durability::Os }
+        let log_bytes_max = options(dir.path()).log_bytes_max;
+        Self { network, dir, nodes: BTreeMap::new(), durability: Durability::Os, log_bytes_max }
     }
 
     pub(super) fn dir(&self, node: u64) -> PathBuf {
@@ -65,9 +67,15 @@ impl TestCluster {
 
     pub(super) async fn start(&mut self, node: u64) {
         let (id, peers) = (NodeId(node), Some(self.network.peers(node)));
-        let durability = self.durability;
-        let catalogue =
-            CatalogueOptions { node: id, peers, durability, lease_reads: true, ..options(&self.dir(node)) };
+        let (durability, log_bytes_max) = (self.durability, self.log_bytes_max);
+        let catalogue = CatalogueOptions {
+            node: id,
+            peers,
+            durability,
+            log_bytes_max,
+            lease_reads: true,
+            ..options(&self.dir(node))
+        };
         let catalogue = Catalogue::open(catalogue).await.unwrap();
         self.network.connect_node(node, Arc::new(catalogue.clone()));
         self.nodes.insert(node, catalogue);
@@ -205,7 +213,11 @@ pub(super) async fn with_two_groups(dir: &Path) -> (Catalogue, [Arc<Bucket>; 2])
 
 /// Three nodes, all of them voters of the system group, which holds the objects.
 pub(super) async fn three_nodes() -> (TestCluster, Arc<Bucket>) {
-    let mut cluster = TestCluster::new();
+    three_nodes_of(TestCluster::new()).await
+}
+
+/// The same in a cluster without nodes.
+async fn three_nodes_of(mut cluster: TestCluster) -> (TestCluster, Arc<Bucket>) {
     let bucket = server_without_peers(&cluster.dir(1)).await;
     for node in 1..=3 {
         cluster.start(node).await;
@@ -460,4 +472,39 @@ async fn a_member_whose_log_lost_its_end_opens_and_follows() {
     let alone = CatalogueOptions { node: NodeId(victim), ..options(&dir) };
     let refused = Catalogue::open(alone).await.err();
     assert!(matches!(&refused, Some(OpenError::Raft(why)) if why.contains("voters")), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_longer_for_a_slow_node_that_answers_and_has_a_limit() {
+    const BYTES_MAX: u64 = 40_000;
+    let cluster = TestCluster { log_bytes_max: BYTES_MAX, ..TestCluster::new() };
+    let (cluster, bucket) = three_nodes_of(cluster).await;
+    let leader = cluster.leader(SYSTEM_GROUP).await;
+    let slow = (1..=3).find(|node| *node != leader).unwrap();
+    let bytes = || cluster.node(leader).inner().log_bytes();
+    let snapshots = || cluster.node(slow).metrics().snapshots_installed;
+    cluster.compare(SYSTEM_GROUP).await;
+    let before = snapshots();
+    cluster.network.hold_entries(slow);
+    let mut puts = 0;
+    while bytes() <= BYTES_MAX * 3 / 2 {
+        assert!(puts < 2_000, "the entries that it lacks are kept: {} bytes", bytes());
+        cluster.put(leader, &bucket, &format!("k{puts}")).await;
+        puts += 1;
+    }
+    cluster.network.pass_entries(slow);
+    cluster.compare(SYSTEM_GROUP).await;
+    assert_eq!(snapshots(), before, "the log has what it lacks");
+
+    cluster.network.hold_entries(slow);
+    let mut longest = 0;
+    for number in 0..6 * puts {
+        cluster.put(leader, &bucket, &format!("l{number}")).await;
+        longest = longest.max(bytes());
+    }
+    // Half a bound more than a wide one, and the command that was admitted then.
+    assert!(longest <= BYTES_MAX * 9 / 2 + 1_000, "{longest}");
+    cluster.network.pass_entries(slow);
+    cluster.compare(SYSTEM_GROUP).await;
+    assert!(snapshots() > before, "no log has all that it lacks");
 }

@@ -3,7 +3,7 @@
 use super::inner::CatalogueInner;
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
-use crate::raft::purge::{BegunPurge, KeptMax};
+use crate::raft::purge::KeptMax;
 use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
@@ -183,7 +183,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
         let Some(inner) = catalogue.upgrade() else { return };
         let kept_max = inner.kept_log_max();
         let is_old_log_needed = inner.groups.all().iter().any(|group| group.is_old_log_needed(kept_max));
-        if !bound.is_purge_due(inner.log_bytes(), is_old_log_needed) {
+        if !bound.update(inner.log_bytes(), is_old_log_needed) {
             continue;
         }
         inner.checkpoint_or_log().await;
@@ -280,18 +280,16 @@ impl CatalogueInner {
         let mut finishing = JoinSet::new();
         // At most half of the wide bound is kept this way.
         let mut answering = self.log_bound.wide_bytes() / 2;
+        let any = self.kept_log_max();
         for group in self.groups.all().iter().filter(|group| group.log_bytes() > 0) {
-            let kept_max = KeptMax { any: self.kept_log_max(), answering };
-            let begun = group.begin_purge(kept_max).await?;
-            answering -= begun.as_ref().map_or(0, BegunPurge::kept_bytes).min(answering);
-            if let Some(purge) = begun {
-                let bound = Arc::clone(&self.log_bound);
-                finishing.spawn(async move {
-                    purge.finish().await?;
-                    bound.notify_purged();
-                    Ok::<(), StoreError>(())
-                });
-            }
+            let Some(purge) = group.begin_purge(KeptMax { any, answering }).await? else { continue };
+            answering = answering.saturating_sub(purge.kept_bytes());
+            let bound = Arc::clone(&self.log_bound);
+            finishing.spawn(async move {
+                purge.finish().await?;
+                bound.notify_purged();
+                Ok::<(), StoreError>(())
+            });
         }
         while let Some(finished) = finishing.join_next().await {
             finished.map_err(|error| StoreError(error.to_string()))??;

@@ -10,14 +10,17 @@
 //! after the job has ended.
 
 use super::options::ProposeError;
+use crate::raft::remote::APPEND_MAX;
 use mlgw_common::time::timeout;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Longest time that a command waits for a purge. A purge of entries that a leader is sending waits for that
-/// call, which may take eight seconds. Clients wait longer.
+/// Longest time that a command waits for a purge. Clients wait longer.
 const WAIT: Duration = Duration::from_secs(10);
+
+// A purge of entries that a leader is sending waits for that call.
+const _: () = assert!(WAIT.as_millis() > APPEND_MAX.as_millis());
 
 /// Multiple of the bound that the log may reach while another member needs its older entries.
 const WIDE_FACTOR: u64 = 4;
@@ -60,12 +63,12 @@ impl LogBound {
         if self.is_wide.load(Ordering::Relaxed) { self.wide_bytes() } else { self.narrow_bytes }
     }
 
-    /// Records whether another member needs the older entries of the log, which has `bytes`, and returns true
-    /// if a purge is due.
+    /// Records whether another member needs the older entries of the log, which has `bytes`. Returns true if
+    /// a purge is due.
     ///
     /// The bound becomes wide at once, and proposers that wait for a purge continue. It becomes narrow once
     /// the log is so short, because proposers would have to wait for the purge of a longer one.
-    pub(super) fn is_purge_due(&self, bytes: u64, is_old_log_needed: bool) -> bool {
+    pub(super) fn update(&self, bytes: u64, is_old_log_needed: bool) -> bool {
         if is_old_log_needed {
             if !self.is_wide.swap(true, Ordering::Relaxed) {
                 self.purged.notify_waiters();
@@ -166,21 +169,21 @@ mod tests {
     async fn a_wide_bound_is_four_times_the_narrow_one() {
         let bound = LogBound::new(100);
         bound.purging_began();
-        assert!(bound.is_purge_due(101, false));
-        assert!(!bound.is_purge_due(400, true));
+        assert!(bound.update(101, false));
+        assert!(!bound.update(400, true));
         assert_eq!(bound.admit(|| 450).await, Ok(()));
         assert!(bound.is_full(451), "not without end");
-        assert!(bound.is_purge_due(401, true));
+        assert!(bound.update(401, true));
     }
 
     #[tokio::test]
     async fn the_bound_becomes_narrow_with_a_purge() {
         let bound = LogBound::new(100);
         bound.purging_began();
-        assert!(!bound.is_purge_due(300, true));
-        assert!(bound.is_purge_due(300, false), "nobody needs the entries any more");
+        assert!(!bound.update(300, true));
+        assert!(bound.update(300, false), "no member needs the older entries");
         assert_eq!(bound.admit(|| 300).await, Ok(()), "proposers do not wait for that purge");
-        assert!(!bound.is_purge_due(100, false));
+        assert!(!bound.update(100, false));
         assert!(bound.is_full(151));
     }
 
@@ -192,7 +195,7 @@ mod tests {
         let waits = tokio::spawn(async move { waiting.admit(|| 200).await });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
-        assert!(!bound.is_purge_due(200, true));
+        assert!(!bound.update(200, true));
         tokio::task::yield_now().await;
         assert!(waits.is_finished());
     }

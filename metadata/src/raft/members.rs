@@ -128,6 +128,12 @@ impl From<StoreError> for ChangeMembersError {
 
 type Changed = Result<(), ChangeMembersError>;
 
+/// Time since a follower on `node` last answered, as its leader knows it: since what it answered was sent.
+pub(super) fn last_contact(metrics: &RaftMetrics<RaftTypes>, node: u64) -> Option<Duration> {
+    let contact = metrics.heartbeat.as_ref().and_then(|all| all.get(&node)?.as_ref());
+    contact.map(|at| at.elapsed())
+}
+
 impl Group {
     /// Fails on a member that does not lead.
     pub(crate) fn check_leading(&self) -> Changed {
@@ -197,8 +203,7 @@ impl Group {
         }
         let matched = metrics.replication.as_ref().and_then(|all| all.get(&node)).copied().flatten();
         let matched = matched.map(|id| id.index);
-        let contact = metrics.heartbeat.as_ref().and_then(|all| all.get(&node)).cloned().flatten();
-        let last_contact = contact.map(|at| at.elapsed());
+        let last_contact = last_contact(metrics, node);
         let end = metrics.last_log_index.map_or(0, |last| last + 1);
         let next = matched.map_or(0, |matched| matched + 1);
         let needs_snapshot = metrics.purged.next_index() > next;

@@ -7,17 +7,20 @@
 //! meanwhile. A follower that lacks even more gets a snapshot.
 
 use super::group::{Group, STEP_MAX};
+use super::members::last_contact;
+use super::remote::APPEND_MAX;
 use crate::store_error::StoreError;
 use mlgw_common::time::Instant;
 use mlgw_formats::log_types::RaftTypes;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::metrics::WaitError;
-use openraft::{Instant as _, LogIdOptionExt, RaftMetrics};
+use openraft::{LogIdOptionExt as _, LogIndexOptionExt as _, RaftMetrics};
+use std::ops::Range;
 use std::time::Duration;
 
-/// Longest time that a member with peers waits for a purge. Entries that are being sent to a follower stay,
-/// and a call takes up to eight seconds. It tries again at the next check of the log.
-const MEMBER_PURGE_MAX: Duration = Duration::from_secs(9);
+/// Longest time that a member with peers waits for a purge: entries that are being sent to a follower stay.
+/// It tries again at the next check of the log.
+const MEMBER_PURGE_MAX: Duration = APPEND_MAX.saturating_add(Duration::from_secs(1));
 
 /// A follower lacks much of the log if it lacks more than one entry of so many.
 const LACKING_PART: u64 = 3;
@@ -87,10 +90,10 @@ impl Group {
     fn is_follower_behind(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        let (last, purged) = (metrics.last_log_index, metrics.purged.index());
+        let log = metrics.purged.next_index()..metrics.last_log_index.next_index();
         let mut followers = metrics.replication.iter().flatten();
         followers
-            .any(|(node, matched)| lacks_much(last, purged, matched.index()) && is_answering(&metrics, *node))
+            .any(|(node, matched)| lacks_much(&log, matched.next_index()) && is_answering(&metrics, *node))
     }
 
     /// Purges the log, and keeps nothing else than half of it for a follower.
@@ -111,13 +114,12 @@ impl Group {
         let mut lacking: Vec<(u64, u64)> = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
-            let purged = metrics.purged.index();
+            let begin = metrics.purged.next_index();
             let kept_max =
                 |node| if is_answering(&metrics, node) { kept_max.answering } else { kept_max.any };
             let followers = metrics.replication.iter().flatten();
-            let served = followers.filter(|(_, matched)| matched.index() >= purged);
-            let lacking = served.map(|(node, matched)| (matched.next_index(), kept_max(*node)));
-            lacking.filter(|(first, _)| *first <= flushed).collect()
+            let lacking = followers.map(|(node, matched)| (matched.next_index(), kept_max(*node)));
+            lacking.filter(|(first, _)| (begin..=flushed).contains(first)).collect()
         };
         lacking.sort_unstable();
         for (first, kept_max) in lacking {
@@ -178,16 +180,14 @@ impl BegunPurge {
 
 /// True if the follower on `node` has answered lately.
 fn is_answering(metrics: &RaftMetrics<RaftTypes>, node: u64) -> bool {
-    let contact = metrics.heartbeat.as_ref().and_then(|all| all.get(&node)?.as_ref());
-    contact.is_some_and(|at| at.elapsed() < ANSWERS_WITHIN)
+    last_contact(metrics, node).is_some_and(|ago| ago < ANSWERS_WITHIN)
 }
 
-/// True if a follower whose log ends at `matched` can continue with the log from `purged` to `last`, and
-/// lacks a large part of it.
-fn lacks_much(last: Option<u64>, purged: Option<u64>, matched: Option<u64>) -> bool {
-    let entries = |upto: Option<u64>| upto.map_or(0, |index| index + 1);
-    let from = |after: Option<u64>| entries(last).saturating_sub(entries(after));
-    matched >= purged && from(matched).saturating_mul(LACKING_PART) > from(purged)
+/// True if a follower can continue with the entries of `log`, of which `first` is the first one that it
+/// lacks, and lacks a large part of them.
+fn lacks_much(log: &Range<u64>, first: u64) -> bool {
+    let entries = |from: u64| log.end.saturating_sub(from);
+    first >= log.start && entries(first).saturating_mul(LACKING_PART) > entries(log.start)
 }
 
 #[cfg(test)]
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn a_follower_lacks_much_with_more_than_a_third_of_the_log() {
-        assert!(!lacks_much(Some(399), Some(99), Some(299)));
-        assert!(lacks_much(Some(399), Some(99), Some(298)));
-        assert!(lacks_much(Some(399), Some(99), Some(99)), "it lacks all of the log");
-        assert!(!lacks_much(Some(399), Some(99), Some(98)), "it needs a snapshot");
-        assert!(!lacks_much(Some(399), Some(99), None), "it needs a snapshot");
-        assert!(lacks_much(Some(399), None, None), "a log that was never purged is enough");
-        assert!(!lacks_much(None, None, None));
+        assert!(!lacks_much(&(100..400), 300));
+        assert!(lacks_much(&(100..400), 299));
+        assert!(lacks_much(&(100..400), 100), "it lacks all of the log");
+        assert!(!lacks_much(&(100..400), 99), "it needs a snapshot");
+        assert!(!lacks_much(&(100..400), 0), "it needs a snapshot");
+        assert!(lacks_much(&(0..400), 0), "a log that was never purged is enough");
+        assert!(!lacks_much(&(0..0), 0));
     }
 }

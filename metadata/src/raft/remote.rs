@@ -33,7 +33,7 @@ use std::time::Duration;
 
 /// Longest time that an append with entries may take. It waits for two or three syncs of the follower: the
 /// one in progress, sometimes that of a new log file, and its own.
-const APPEND_MAX: Duration = Duration::from_secs(8);
+pub(crate) const APPEND_MAX: Duration = Duration::from_secs(8);
 
 /// Calls of one group to other nodes.
 #[derive(Clone)]
