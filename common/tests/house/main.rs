@@ -34,6 +34,7 @@ const RULES: &[(&str, Rule)] = &[
     ("every documented test exists", rules::every_test_behind_a_promise_is_there),
     ("links in documents lead somewhere", documents::links_lead_somewhere),
     ("paths in documents exist", documents::paths_exist),
+    ("members of types in documents exist", documents::members_exist),
     ("fuzz targets have small corpora", rules::fuzz_targets_have_small_corpora_and_link_no_rocksdb),
 ];
 
