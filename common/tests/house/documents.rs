@@ -1,8 +1,9 @@
 //! Rules for Markdown documents: links lead to files and headings that exist, paths name existing files, and
 //! members of types exist.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use crate::source::Source;
 use crate::tree::{Tree, root};
 
 /// Folders at the root of the repository whose paths are checked.
@@ -41,15 +42,18 @@ pub(crate) fn paths_exist(tree: &Tree) -> Vec<String> {
 /// Checks that each `Type::member` exists if the type is one of this repository. Decision records are left
 /// out, as for paths.
 pub(crate) fn members_exist(tree: &Tree) -> Vec<String> {
-    let (mut found, mut texts_of) = (BTreeSet::new(), BTreeMap::<&str, Vec<&str>>::new());
-    for source in tree.sources.values() {
-        let types: BTreeSet<&str> = source.text.lines().flat_map(types_of).collect();
-        types.into_iter().for_each(|name| texts_of.entry(name).or_default().push(&source.text));
-    }
+    let sources = || tree.sources.values();
+    let types: BTreeSet<&str> = sources().flat_map(|of| of.types.iter().map(|(name, _)| &**name)).collect();
+    let exists = |owner: &str, member: &str| {
+        let path = [owner.to_owned(), member.to_owned()];
+        // The compiler has checked the paths that code names. Macros generate some of their members.
+        let named = |source: &Source| source.paths.keys().any(|mention| mention.path.ends_with(&path));
+        sources().any(|source| source.members.contains(&path) || named(source))
+    };
+    let mut found = BTreeSet::new();
     for (path, text) in documents(tree).filter(|(path, _)| !path.starts_with("docs/decisions/")) {
-        for (owner, member) in members(text) {
-            let texts = texts_of.get(owner);
-            if texts.is_some_and(|texts| !texts.iter().any(|text| declares(text, member))) {
+        for (owner, member) in members(text).filter(|(owner, _)| types.contains(owner)) {
+            if !exists(owner, member) {
                 found.insert(format!("{path} names {owner}::{member}, which does not exist"));
             }
         }
@@ -62,40 +66,9 @@ fn members(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split('`').skip(1).step_by(2).filter_map(|code| {
         let mut parts = code.trim_end_matches("()").rsplit("::");
         let (member, owner) = (parts.next()?, parts.next()?);
-        let is_name = |part: &str| !part.is_empty() && part.chars().all(is_of_name);
+        let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
         (is_name(member) && is_name(owner) && owner.starts_with(char::is_uppercase))
             .then_some((owner, member))
-    })
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// The types that a line defines, or with which a block of members begins.
-fn types_of(line: &str) -> Vec<&str> {
-    let line = line.trim_start();
-    let is_block = line.starts_with("impl");
-    if !is_block && !["struct ", "enum ", "trait ", "type "].iter().any(|kind| line.contains(kind)) {
-        return Vec::new();
-    }
-    let words: Vec<&str> = line.split(|c| !is_of_name(c)).filter(|word| !word.is_empty()).collect();
-    if is_block {
-        return words;
-    }
-    let defined = words.windows(2).filter(|pair| ["struct", "enum", "trait", "type"].contains(&pair[0]));
-    defined.map(|pair| pair[1]).collect()
-}
-
-/// True if a file has a function, a constant, a variant or a field of this name.
-fn declares(text: &str, member: &str) -> bool {
-    text.lines().any(|line| {
-        let line = line.trim_start();
-        let declared = ["fn ", "const ", "type "].iter().find_map(|kind| Some(line.split_once(kind)?.1));
-        let begins = |rest: &str| {
-            rest.strip_prefix(member).is_some_and(|rest| !rest.starts_with(|c| is_of_name(c) || c == '.'))
-        };
-        declared.is_some_and(begins) || begins(line.trim_start_matches("pub ")) && !line.starts_with("//")
     })
 }
 
@@ -163,15 +136,16 @@ fn links_and_paths_are_found() {
 }
 
 #[test]
-fn members_of_types_are_found() {
-    let text = "`Log::open` and `a::Log::end()`, not `Log`, `log::open`, Log::x or `Log::*`.";
-    assert_eq!(members(text).collect::<Vec<_>>(), [("Log", "open"), ("Log", "end")]);
-    assert_eq!(types_of("pub(crate) struct Log<T> {"), ["Log"]);
-    assert!(types_of("impl Drop for Log {").contains(&"Log") && types_of("let log = Log;").is_empty());
-    for declared in ["    pub async fn open(", "open,", "    pub open: u64", "const open: u64 = 1;"] {
-        assert!(declares(declared, "open"), "{declared}");
-    }
-    for other in ["fn opened()", "let x = open();", "// open", "open.close();"] {
-        assert!(!declares(other, "open"), "{other}");
-    }
+fn members_of_types_that_do_not_exist_are_found() {
+    let text =
+        "`Log::open`, `a::Log::end()`, `Log`, `log::open`, Log::x, `Log::*`, `Log::ALL` and `Other::x`.";
+    assert_eq!(
+        members(text).collect::<Vec<_>>(),
+        [("Log", "open"), ("Log", "end"), ("Log", "ALL"), ("Other", "x")]
+    );
+    let log = "//! L.\nstruct Log;\nimpl Log {\n    fn open() { end(Log::ALL); }\n}\nstruct Unit;\n\
+        fn end(_: u8) {}\n";
+    let tree = Tree::of(&[("log.rs", log), ("a.md", text), ("b.md", "`Unit::x`")]);
+    let expected = ["a.md names Log::end, which does not exist", "b.md names Unit::x, which does not exist"];
+    assert_eq!(members_exist(&tree), expected);
 }

@@ -23,6 +23,8 @@ pub(crate) struct Source {
     pub(crate) types: Vec<(String, usize)>,
     /// Names that a module defines: the module inside the file, and the name.
     pub(crate) items: Vec<(String, String)>,
+    /// Types and their functions, constants, types, variants and fields, in tests too.
+    pub(crate) members: BTreeSet<[String; 2]>,
     pub(crate) imports: Vec<Import>,
     /// Paths of more than one segment, in tests too, with the first line of each.
     pub(crate) paths: BTreeMap<Mention, usize>,
@@ -93,6 +95,7 @@ impl Source {
         let mut reader = Reader {
             source: Source { comments: comments(&text), ..Source::default() },
             inside: String::new(),
+            owner: None,
             for_tests: 0,
             trait_gives_signature: false,
             test_lines: vec![false; text.lines().count() + 1],
@@ -115,6 +118,8 @@ impl Source {
 struct Reader {
     source: Source,
     inside: String,
+    /// Type whose members are visited.
+    owner: Option<String>,
     /// Nesting depth of items that are compiled only for tests.
     for_tests: usize,
     trait_gives_signature: bool,
@@ -237,6 +242,15 @@ impl Reader {
                 self.source.types.push((name_of(ident), line_of(ident.span())));
             }
         }
+        if is_type {
+            self.owner = Some(name_of(ident));
+        }
+    }
+
+    fn member(&mut self, ident: &syn::Ident) {
+        if let Some(owner) = &self.owner {
+            self.source.members.insert([owner.clone(), name_of(ident)]);
+        }
     }
 
     fn import(&mut self, tree: &UseTree, prefix: &mut Vec<String>, is_public: bool) {
@@ -281,6 +295,7 @@ impl Reader {
 
 impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast Item) {
+        let around = self.owner.take();
         self.guarded(
             item_attributes(item),
             || item.span(),
@@ -312,10 +327,15 @@ impl<'ast> Visit<'ast> for Reader {
                 }
             },
         );
+        self.owner = around;
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         let before = std::mem::replace(&mut self.trait_gives_signature, item.trait_.is_some());
+        self.owner = match &*item.self_ty {
+            Type::Path(of) => of.path.segments.last().map(|segment| name_of(&segment.ident)),
+            _ => None,
+        };
         visit::visit_item_impl(self, item);
         self.trait_gives_signature = before;
     }
@@ -332,8 +352,14 @@ impl<'ast> Visit<'ast> for Reader {
             attributes,
             || item.span(),
             |reader| {
-                if let ImplItem::Fn(function) = item {
-                    reader.function(&function.sig, Some(&function.block));
+                match item {
+                    ImplItem::Const(item) => reader.member(&item.ident),
+                    ImplItem::Type(item) => reader.member(&item.ident),
+                    ImplItem::Fn(item) => {
+                        reader.member(&item.sig.ident);
+                        reader.function(&item.sig, Some(&item.block));
+                    }
+                    _ => {}
                 }
                 visit::visit_impl_item(reader, item);
             },
@@ -352,8 +378,14 @@ impl<'ast> Visit<'ast> for Reader {
             attributes,
             || item.span(),
             |reader| {
-                if let TraitItem::Fn(function) = item {
-                    reader.function(&function.sig, function.default.as_ref());
+                match item {
+                    TraitItem::Const(item) => reader.member(&item.ident),
+                    TraitItem::Type(item) => reader.member(&item.ident),
+                    TraitItem::Fn(item) => {
+                        reader.member(&item.sig.ident);
+                        reader.function(&item.sig, item.default.as_ref());
+                    }
+                    _ => {}
                 }
                 visit::visit_trait_item(reader, item);
             },
@@ -374,6 +406,9 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_field(&mut self, field: &'ast syn::Field) {
+        if let Some(name) = &field.ident {
+            self.member(name);
+        }
         self.guarded(&field.attrs, || field.span(), |reader| visit::visit_field(reader, field));
     }
 
@@ -382,6 +417,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_variant(&mut self, variant: &'ast syn::Variant) {
+        self.member(&variant.ident);
         self.guarded(&variant.attrs, || variant.span(), |reader| visit::visit_variant(reader, variant));
     }
 
@@ -517,6 +553,18 @@ mod tests {
         let found: Vec<(&str, usize, usize)> =
             found.functions.iter().map(|f| (&*f.name, f.line, f.lines)).collect();
         assert_eq!(found, [("a", 2, 3), ("b", 3, 1), ("c", 6, 4), ("d", 12, 0), ("e", 13, 1)]);
+    }
+
+    #[test]
+    fn members_belong_to_the_type_around_them() {
+        let text = "struct A {\n    a: u8,\n}\nstruct T(u8);\nenum B<X> {\n    C,\n    D { d: X },\n}\n\
+            impl<X> m::B<X> {\n    const E: u8 = 1;\n    fn f() {\n        struct G {\n            g: u8,\n\
+            }\n    }\n    fn h() {}\n}\ntrait I {\n    type J;\n    fn k();\n}\n\
+            impl I for A {\n    type J = u8;\n    fn k() {}\n}\nfn l() {}\n";
+        let members = source(text).members;
+        let found: Vec<String> = members.iter().map(|path| path.join("::")).collect();
+        let expected = "A::J A::a A::k B::C B::D B::E B::d B::f B::h G::g I::J I::k";
+        assert_eq!(found.join(" "), expected);
     }
 
     #[test]

@@ -183,8 +183,8 @@ fn is_answering(metrics: &RaftMetrics<RaftTypes>, node: u64) -> bool {
     last_contact(metrics, node).is_some_and(|ago| ago < ANSWERS_WITHIN)
 }
 
-/// True if a follower can continue with the entries of `log`, of which `first` is the first one that it
-/// lacks, and lacks a large part of them.
+/// True if the log has all entries that a follower lacks, and they are a large part of it. `log` has the
+/// indexes of the entries of the log. The follower lacks those from `first` on.
 fn lacks_much(log: &Range<u64>, first: u64) -> bool {
     let entries = |from: u64| log.end.saturating_sub(from);
     first >= log.start && entries(first).saturating_mul(LACKING_PART) > entries(log.start)
